@@ -29,9 +29,9 @@
 //
 // Calls that may hang run on goroutines of their own, and only their results pass to the window. A
 // slow meter is polled by its power.Poller. Files that users can block are read by workers of
-// package kernfs. Each call of the store has a time limit. The fsync of a state file, the BPF
-// program that counts context switches, and the return of memory to the system after the start are
-// started and not awaited.
+// package kernfs. Each call of the store has a time limit. Three tasks run in the background and
+// are not awaited: the fsync of a state file, the attachment of the BPF program to context
+// switches, and the return of memory to the system after the start.
 //
 // The order at shutdown is:
 //

@@ -62,8 +62,8 @@ type EmbeddedOptions struct {
 	// stops them.
 	Extensions map[component.ID]component.Component
 	// StaticPower, if it is not nil, is the static power of zone kinds, in watts, for all sockets
-	// together. Modeled and reported zones need no entry, because their static power is
-	// available. StaticPower replaces the rule utilization.
+	// together. Modeled and reported zones need no entry, because their static power is available.
+	// StaticPower applies to zone kinds whose static power model is utilization.
 	StaticPower map[power.Class]float64
 	// Container is the ID of the container that owns all processes of CPU. It has a series from the
 	// baseline on, even without energy. It must be set if and only if CPU is set.

@@ -152,7 +152,7 @@ func (s *energyScraper) observeSeries() error {
 	}))
 }
 
-// telemetryWait is the maximum time for which a callback waits for a window or a collection to end.
+// telemetryWait limits how long a callback waits for the end of a window or a collection.
 const telemetryWait = 250 * time.Millisecond
 
 // locked returns a callback that calls observe while no window is being attributed. While a

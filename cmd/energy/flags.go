@@ -37,7 +37,7 @@ func flagGroup(c *cobra.Command, title string, define func(f *pflag.FlagSet)) {
 	c.Flags().AddFlagSet(group)
 }
 
-// noArguments refuses arguments that are no flags, and then checks the flags. check may be nil.
+// noArguments refuses arguments that are not flags, and then checks the flags. check may be nil.
 func noArguments(check func() error) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -73,7 +73,8 @@ func isStream(path string) bool {
 		strings.HasPrefix(path, "/proc/self/fd/")
 }
 
-// flagError says what values a flag takes, in place of the error of a parser.
+// flagError replaces the error of a parser with an error that describes the valid values of the
+// flag.
 func flagError(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

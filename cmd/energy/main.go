@@ -94,8 +94,8 @@ func exitCode(args []string) int {
 	return printError(c, err)
 }
 
-// exitError is the end of a subcommand that ran without success. Any other error says that the
-// arguments are wrong.
+// exitError is the error of a subcommand that ran and failed. Any other error means that the
+// arguments are invalid.
 type exitError struct {
 	status int
 	err    error // nil if it is printed already
@@ -104,7 +104,7 @@ type exitError struct {
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprint("exit status ", e.status, ": ", e.err) }
 
-// failed returns the end of a subcommand with the exit status 1, or nil.
+// failed returns an error as an exitError with the exit status 1. It returns nil for nil.
 func failed(err error) error {
 	if err == nil || errors.Is(err, errFaults) {
 		return err
@@ -136,7 +136,7 @@ func printError(c *cobra.Command, err error) int {
 		}
 	}
 	if ended.err != nil {
-		// Standard error may be what blocked.
+		// Standard error may be blocked, so the write has a time limit.
 		blocked, stop := context.WithCancel(context.Background())
 		stop()
 		to := figure.Writer(patience.NewWriter(blocked, time.Second/2, os.Stderr))

@@ -155,7 +155,7 @@ func untilSignal() (_ context.Context, stop func()) {
 	caught := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	if len(caught) > 0 { // else all would be
+	if len(caught) > 0 { // Notify without signals would catch all signals
 		signal.Notify(signals, caught...)
 	}
 	go func() {
@@ -231,7 +231,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	o.hideOutput(ctx, nowhere)
 	defer o.live.clear()
 	if o.several.used() {
-		o.Stdin = nowhere // the first run would take all of a pipe
+		o.Stdin = nowhere // the first run would read the whole content of a pipe
 		return o.runSeveral(ctx, f)
 	}
 	o.Names = true // which delays the start, and several runs are not divided among programs

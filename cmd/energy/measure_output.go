@@ -43,8 +43,8 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
 	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
-	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
-		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
+	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler (default "+
+		profile.CollectorName+" next to energy or in PATH; in a checkout also build/profiles/otelcol-energy)")
 }
 
 // formatFlags adds the flags of outputs and formats. standard is the output without --output.

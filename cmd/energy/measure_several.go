@@ -33,8 +33,8 @@ func (o *severalOptions) flags(c *cobra.Command) {
 		f.IntVar(&o.runs, "runs", 0, fmt.Sprintf(
 			"run the command `N` times, and report mean, deviation and confidence interval (default 1, with --vs %d)", runsOfTwo))
 		f.IntVar(&o.warmup, "warmup", 0, "run it `N` times before, to fill caches; these runs are not counted")
-		f.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and "+
-			"a shell runs it if its syntax needs one",
+		f.Func("vs", "another `command` in quotes, run in turn with the first and compared with it pair by pair; "+
+			"it is run by a shell only if its syntax requires a shell",
 			func(line string) (err error) {
 				o.other, o.shell, err = shellWords(line)
 				return err

@@ -21,7 +21,8 @@ import (
 // opener opens a source.
 type opener func(context.Context, options) (*source, error)
 
-// display shows figures, or the reason that there are no new ones. Its errors end a follower.
+// display shows figures, or the reason why there are no new figures. An error of a display ends the
+// follower.
 type display interface {
 	show(ctx context.Context, f *top.Frame, notes []string) error
 	explain(ctx context.Context, text string, failed bool, notes []string) error
@@ -41,7 +42,7 @@ type follower struct {
 func follow(ctx context.Context, o options, open opener, to display) (err error) {
 	f := &follower{options: o, to: to, began: time.Now()}
 	if f.source, err = open(ctx, o); err != nil {
-		if ctx.Err() != nil { // it was not waited for
+		if ctx.Err() != nil { // the opening was interrupted
 			return nil
 		}
 		return err

@@ -73,7 +73,7 @@ func (o *verifyOptions) check() error {
 	return refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md"))
 }
 
-// errFaults is the end of a run with faults, which the report lists.
+// errFaults is the error of a run with faults. The report lists the faults.
 var errFaults = exitError{status: 1}
 
 func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command
-// Language, 2.2 Quoting): anywhere, or at the start of a word. In the first word, = is special,
-// too: it sets a variable.
+// Characters that require a shell unless they are quoted (POSIX, Shell Command Language, 2.2
+// Quoting): anywhere, or at the start of a word. In the first word, = also requires a shell,
+// because it sets a variable.
 const (
 	special        = "|&;<>()$`*?[\n"
 	specialAtStart = "~#!{"
 )
 
-// shellWords returns what runs a command line. A line of plain and quoted words is split into these,
-// so that no shell is measured with it. A line that needs a shell, for a pipe, a variable or a
-// pattern, is run by sh -c; byShell reports that.
+// shellWords returns the arguments that run a command line. A line of plain and quoted words is
+// split into these words, so that the energy of a shell is not measured. A line that needs a shell,
+// for a pipe, a variable or a pattern, is run by sh -c; byShell reports that.
 func shellWords(line string) (words []string, byShell bool, err error) {
 	words, ok := splitWords(line)
 	switch {

@@ -59,8 +59,10 @@ def main():
             continue
         # A total begins at 0 at its start time, which is another one after a restart without storage.
         ids = tuple(resource.get(i) for i in IDS)
-        # Only its names identify the series of a program, or an overflow series.
-        if not any(ids[1:]) and not options.metric.startswith(("system.", "hw.")) or options.metric.startswith("process.") and not resource.get("process.pid"):
+        # Only its names identify the series of a program, or an overflow series. Those of a node have its name.
+        node = options.metric.startswith(("system.", "hw."))
+        program = options.metric.startswith("process.") and not resource.get("process.pid")
+        if program or not node and not any(ids[1:]):
             ids = json.dumps(resource, sort_keys=True)
         series = (p["startTimeUnixNano"], ids, *sorted(own.items()))
         value = p.get("asDouble", 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml is an extension of the OpenTelemetry Collector that reads NVIDIA GPUs by NVIDIA's
-// management library (NVML), for the energy receiver. It is a module of its own: a collector with
-// it loads libraries at run time, so it is no static program.
+// Package nvml is an extension of the OpenTelemetry Collector that reads NVIDIA GPUs through
+// NVIDIA's management library (NVML), for the energy receiver. It is a separate module, because a
+// collector with this extension loads libraries at run time and is not a static executable.
 package nvml // import "github.com/energyreceiver/energyreceiver/extension/nvml"
 
 //go:generate mdatagen metadata.yaml

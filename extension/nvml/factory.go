@@ -23,8 +23,8 @@ func create(_ context.Context, _ extension.Settings, config component.Config) (e
 	return &library{name: config.(*Config).Library}, nil
 }
 
-// library is the extension. It does nothing until a receiver polls a reader: a machine without an NVIDIA GPU is no
-// error of the extension, and the receiver reports it.
+// library is the extension. It does nothing until a receiver polls a reader: a machine without an
+// NVIDIA GPU is not an error of the extension, and the receiver reports it.
 type library struct {
 	component.StartFunc
 	component.ShutdownFunc

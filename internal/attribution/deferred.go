@@ -17,9 +17,9 @@ const (
 )
 
 // A reading usually ends inside a slice, which is then split in proportion to time. Recent slices
-// are therefore kept short: the slices of the last maxAges times the age of the last reading are
-// merged only up to a slicesPerAge-th of the age. A deferral has up to maxSliceClaims claims in all
-// slices.
+// are therefore short. The last part of a deferral lasts maxAges times the age of the last reading,
+// and each slice in it at most 1/slicesPerAge of this age, or one interval. A deferral has up to
+// maxSliceClaims claims in all slices.
 const (
 	maxAges        = 2
 	slicesPerAge   = 16
@@ -27,8 +27,8 @@ const (
 )
 
 // maxSkew is the maximum difference between the ages of readings that are attributed together.
-// Static power models are trained only on the energy of all zones of a kind, so zones that are
-// sampled one after the other, or polled separately, must end at the same moment.
+// Static power models are trained only on the energy of all zones of a kind. Zones that are sampled
+// one after the other, or polled separately, must therefore end at the same moment.
 const maxSkew = time.Second
 
 // deferral holds a zone's deferred energy and its domain's usage since the last attributed moment.
@@ -57,7 +57,7 @@ func (s *Sharer) newDeferral() *deferral {
 	return new(deferral)
 }
 
-// drop makes the memory of a deferral available, whose slices were dropped or taken.
+// drop makes the memory of a deferral available for reuse. All its slices were dropped or taken.
 func (s *Sharer) drop(g *deferral) {
 	*g = deferral{slices: g.slices[:0]}
 	s.spare = append(s.spare, g)
@@ -155,8 +155,9 @@ func (s *Sharer) awaitFrom(z *zone, u *Usage, elapsed, age time.Duration) {
 	}
 }
 
-// commonAge returns the age that counts for a reading: the highest of the ages of the
-// readings of its kind and domain that are higher by no more than maxSkew.
+// commonAge returns the age that is used to attribute a reading. It is the highest age among the
+// readings of its kind and domain whose age exceeds its own age by at most maxSkew. It is 0 for age
+// 0.
 func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	age := r.Age
 	if age == 0 {
@@ -226,8 +227,8 @@ func (s *Sharer) dueOf(z *zone, g *deferral, sl *slice) due {
 	}}
 }
 
-// addDue notes a portion, or adds it to one of the same kind, domain and time: meters that are
-// polled together are divided together.
+// addDue adds a portion that is due. Portions of the same kind, domain and time are added up, so
+// that the energy of meters that are polled together is divided together.
 func (s *Sharer) addDue(d *due) {
 	for i := range s.dues {
 		o := &s.dues[i]
@@ -255,7 +256,7 @@ func (s *Sharer) attributeDue(d *due) {
 	s.attribute(d.Portion, &d.slice.usage)
 }
 
-// abandon attributes all that is deferred for a zone. partial reports whether the energy is only of
+// abandon attributes all deferred energy of a zone. partial reports whether the energy covers only
 // a part of the time. Without any utilization, the energy is unattributed.
 func (s *Sharer) abandon(z *zone, partial bool) {
 	g := z.deferred

@@ -3,17 +3,17 @@
 // Package attribution divides the energy of each zone into active and idle, and divides the active
 // energy among the users of the zone's hardware. Sums are exact to the microjoule in every interval.
 //
-// Three words describe the hardware. A zone is one energy counter. A domain is hardware as
-// something that is used, with a utilization and users of its own: the node's CPUs, or the CPUs of
-// one socket. A kind is a set of zones that are reported together, such as all measured packages. Each
-// reading of a zone names its domain and its kind.
+// Three words describe the hardware. A zone is one energy counter. A domain is hardware with its
+// own utilization and its own users: the node's CPUs, the CPUs of one socket, or a GPU. A kind is a
+// set of zones that are reported together, such as all measured packages. Each reading of a zone
+// names its domain and its kind.
 //
-// Sharer.Share takes an Interval and returns its Shares. The energy of zones of one domain and kind is
-// a Portion, which a StaticPowerModel or the utilization divides into active and idle. Active energy
-// is shared among the domain's claims in proportion to a Weight, idle energy by the
-// IdleAllocation. If a zone or the utilization of its domain cannot be read, the energy of the zone is
-// deferred, together with the claims of the domain. Package ledger adds Shares to the totals of zones,
-// kinds and accounts. A Sharer has claimants and zones by their numbers only.
+// Sharer.Share takes an Interval and returns its Shares. The energy of zones of one domain and kind
+// is a Portion, which a StaticPowerModel or the utilization divides into active and idle. Active
+// energy is shared among the domain's claims in proportion to a Weight, idle energy by the
+// IdleAllocation. If a zone or the utilization of its domain cannot be read, the energy of the zone
+// is deferred, together with the claims of the domain. Package ledger adds Shares to the totals of
+// zones, kinds and accounts. A Sharer identifies claimants and zones by numbers only.
 //
 // The reading of a slow or late meter has an age: its energy belongs to a time that ended earlier. The
 // usage of the domain is kept in slices of time until a reading covers the usage. A slice that a

@@ -39,8 +39,8 @@ type Interval struct {
 // share its energy, which stays deferred until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
-	// waiting for I/O. Busy counts for no more than Total. In a domain that is not of CPUs, these
-	// and the times of claims are that hardware's: GPU time in a GPU.
+	// waiting for I/O. Busy counts for no more than Total. In the domain of a GPU, Busy, Total and the
+	// times of claims are GPU time.
 	Busy, Total units.CPUTime
 	// Assumed reports whether Busy and Total are assumed, because no counter shows how busy the
 	// hardware was. Shares.Domains leaves them out, and static power models are not trained on
@@ -104,9 +104,9 @@ type ZoneReading struct {
 	// Unmeasured is the part of the time since the reading before, at least 0, that the meter did
 	// not measure. The part has no energy, so no static energy is subtracted for it.
 	Unmeasured time.Duration
-	// Replaced reports whether another meter reads the zone than before, so that Total does not
-	// continue the totals before. Deferred energy of those is attributed, and the first reading
-	// that is OK is the new baseline. The zone's own energy continues.
+	// Replaced reports whether the meter of the zone has changed, so that Total does not continue the
+	// previous totals. The deferred energy of the previous meter is attributed, and the first reading
+	// that is OK is the new baseline. The totals of the zone in the ledger continue.
 	Replaced bool
 }
 
@@ -119,9 +119,9 @@ type Claim struct {
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
-	// Weights are the claim's attribution weights other than CPU time: the work done,
-	// or the memory held times its duration, each in a unit that is the same in all intervals. A
-	// claim may have weight without CPU time. One with neither has no share of active energy.
+	// Weights are the claim's attribution weights other than CPU time: the work done, or the memory
+	// held times its duration, each in a unit that is the same in all intervals. A claim may have
+	// weight without CPU time. A claim with neither has no share of active energy.
 	Weights [Weights]uint64
 }
 

@@ -129,8 +129,8 @@ func (s *Sharer) beginZone(z *zone, r ZoneReading, iv *Interval) {
 	s.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
-// supersedeZones has each zone that began in the interval take the place of one of its domain and
-// kind that has ended.
+// supersedeZones marks an ended zone as superseded for each zone of the same domain and kind that
+// began in the interval.
 func (s *Sharer) supersedeZones() {
 	for i := range s.zones {
 		z := &s.zones[i]

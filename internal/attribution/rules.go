@@ -18,8 +18,8 @@ type Rules struct {
 	// Models divide the energy of each kind into active and idle. The utilization of the CPUs
 	// divides the energy of a kind without a model.
 	Models [MaxKinds]StaticPowerModel
-	// Keys are the attribution weights of each kind. If no claim has any of a weight, CPU time
-	// takes its place.
+	// Keys holds the attribution weight of each kind. If this weight is 0 for all claims, CPU time
+	// replaces it.
 	Keys [MaxKinds]Weight
 	// Idle selects the claimants that carry idle energy.
 	Idle IdleAllocation

@@ -102,8 +102,8 @@ type KindShares struct {
 	// watts. It is negative before the first estimate, and may be set before the model is Trained.
 	Model         ModelState
 	StandardError float64
-	// Shared reports whether a domain has several zones of the kind, if the kind has a trained
-	// model: their energy is shared among the users of all of them.
+	// Shared reports whether a domain has several zones of the kind, so that their energy is shared
+	// among the users of all of them. It is set only if the model of the kind is trained on portions.
 	Shared bool
 }
 

@@ -74,7 +74,7 @@ func (s *Sharer) newSlice() *slice {
 	return new(slice)
 }
 
-// dropSlice makes the memory of a slice available, whose claims were released.
+// dropSlice makes the memory of a slice available for reuse. All its claims were released.
 func (s *Sharer) dropSlice(sl *slice) {
 	*sl = slice{usage: Usage{Claims: sl.usage.Claims[:0]}}
 	s.spareSlices = append(s.spareSlices, sl)

@@ -33,8 +33,9 @@ type cpuTime struct {
 // the scan: CPU time between a scan and a later reading would be attributed to short-lived
 // processes. Only counters of nodes that are created during the scan are read after it.
 //
-// A counter that cannot be read does not advance. The whole counter is new if another cgroup has
-// replaced the previous one, or if the counter is below its previous value.
+// A counter that cannot be read does not advance. If another cgroup has replaced the previous one,
+// or if the counter is below its previous value, the whole value of the counter counts as new CPU
+// time.
 //
 // The cgroups directly below the root are read first, only for speed. Reading one of them flushes
 // the CPU time of all its descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush).

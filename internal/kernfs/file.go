@@ -76,8 +76,8 @@ func (f *File) Use(file *os.File) {
 	f.raw = f.Quick && isQuick(f.fd)
 }
 
-// IsOther reports whether the file is open and differs from the file that there describes. It looks
-// up no path.
+// IsOther reports whether the file is open and is not the file with the FileInfo there. It does not
+// look up a path.
 func (f *File) IsOther(there os.FileInfo) bool {
 	if f.file == nil {
 		return false

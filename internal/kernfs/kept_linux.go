@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a file below a Dir that may stay open between reads, in four bytes rather than in a File.
-// The zero Kept is closed. A copy shares the descriptor.
+// Kept is a file below a Dir that may stay open between reads. It takes four bytes, much less than
+// a File. The zero Kept is closed. A copy shares the descriptor.
 type Kept struct {
 	descriptor int32 // plus 1, 0 while closed
 }

@@ -34,8 +34,8 @@ func (t *thread) open() {
 // begin records the resource usage of the thread of the caller.
 func (t *thread) begin() { t.began = usage() }
 
-// end reports whether the thread has waited for something other than a CPU since begin, or in the
-// Go scheduler, and returns the CPU time that it used.
+// end reports whether the thread has slept since begin, either for something other than a CPU or in
+// the Go scheduler. It also returns the CPU time that the thread used.
 func (t *thread) end() (slept bool, used time.Duration) {
 	now := usage()
 	cpu := func(u *unix.Rusage) int64 { return u.Utime.Nano() + u.Stime.Nano() }

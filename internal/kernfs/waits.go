@@ -29,10 +29,10 @@ const (
 //     the other files.
 //   - The first scan may wait 1 s longer in each of these cases, because no collection depends on
 //     it.
-//   - At most 32 reads have not returned or missed the deadline within the last minute (maxMissed).
-//     Each occupies a thread until it returns. At most 16 are reads of a Guard, so that blocked
-//     command lines do not hide CPU times, and at most 8 are reads of the processes of a user.
-//     Beyond a bound, other processes are not read.
+//   - At most 32 missed reads may exist (maxMissed): reads that have not returned, or that missed
+//     the deadline within the last minute. Each occupies a thread until it returns. At most 16
+//     belong to one Guard, so that blocked command lines do not hide CPU times, and at most 8 to
+//     the processes of one user. Beyond a bound, other processes are not read.
 //
 // A read that is blocked in the lookup of a name counts against no user: any user can lock the
 // directory of a process.

@@ -28,8 +28,8 @@ type Amounts struct {
 // end is acknowledged, and continues if its owner returns before that.
 type Account struct {
 	Entity identity.Entity
-	// Owner describes the owner. Only the parts that belong to the entity are set; no part in an
-	// account of others.
+	// Owner describes the owner. Only the parts that belong to the entity are set. In an overflow
+	// account, no part is set.
 	Owner identity.Owner
 	// Other marks the overflow account of an entity. Except for processes, the overflow account is
 	// added when energy is first moved to it.
@@ -44,7 +44,7 @@ type Account struct {
 	amounts []kindAmounts // by kind; further kinds have 0
 
 	refs     int32                // claimants that may still add to it
-	claimant attribution.Claimant // of a process: the last that adds to it, or unset
+	claimant attribution.Claimant // of a process: its newest claimant, or unset after its release
 	// restored marks an account of a state that has not continued yet. It does not count as
 	// ended: if limits are lower than before, it would take the place of an account that ends now.
 	restored restored
@@ -127,7 +127,7 @@ func (a *Account) grow(kinds int) {
 	}
 }
 
-// addIdle adds idle energy of the kinds from first on.
+// addIdle adds idle energy. idle[i] belongs to the kind first+i.
 func (a *Account) addIdle(first int, idle ...attribution.Share) {
 	a.grow(first + len(idle))
 	for i, s := range idle {

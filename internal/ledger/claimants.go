@@ -52,8 +52,8 @@ func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claiman
 	return id
 }
 
-// NeedsSleepers reports whether claimants without any claims make a difference: their processes
-// have series at once, or carry idle energy.
+// NeedsSleepers reports whether processes without any claims need claimants, because they have
+// series at once or carry idle energy.
 func (l *Ledger) NeedsSleepers() bool {
 	return l.cfg.Processes != ByProgram && l.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || l.idleRule().carries != nil
 }
@@ -110,9 +110,9 @@ func (l *Ledger) Exclude(id attribution.Claimant) {
 	l.sharer.Exclude(id)
 }
 
-// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit
-// is any that is the same for all containers. At 0, as before the first call, the container carries
-// no idle energy.
+// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. All
+// containers must have the same unit. A container with the request 0, which is the initial value,
+// carries no idle energy.
 func (l *Ledger) SetRequest(id attribution.Claimant, request uint64) {
 	holder := idleHolder(&l.claimants[id].accounts)
 	if holder == unset {

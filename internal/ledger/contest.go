@@ -85,7 +85,7 @@ func (l *Ledger) findNewcomers(entity identity.Entity, room bool) {
 	l.newcomers = l.newcomers[:0]
 	for i := range l.candidates[entity] {
 		w := &l.candidates[entity][i]
-		// The key is at most the usage, and takes a division.
+		// The key is at most the usage. Comparing the usage first saves the division of newcomerKey.
 		if _, recent := l.unmoved(entity, w); w.contends && uint64(w.rank.now(recent)) >= least && l.mayBegin(entity, w) {
 			if key := w.rank.newcomerKey(recent); key >= least {
 				l.newcomers = append(l.newcomers, contender{key, w.of})
@@ -114,8 +114,8 @@ func (l *Ledger) unmoved(entity identity.Entity, w *candidate) (energy, recent u
 	return a.active(), a.recent()
 }
 
-// findIncumbents lists the series that can be displaced. leaving is how many others end before the
-// ledger is emitted.
+// findIncumbents lists the series that can be displaced. leaving is the number of other series that
+// end before the ledger is emitted.
 func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 	l.incumbents = l.incumbents[:0]
 	for i := range l.accounts {

@@ -61,8 +61,8 @@
 //
 //   - The next consumer may have points of a series if its first emission is not after the last
 //     settled one. Until then the series needs its zero point.
-//   - The next consumer took a point if the first emission is not after the last one taken, and may
-//     have taken one while the outcome of an emission is still to come.
+//   - The next consumer took a point if the first emission is not after the last one taken. It may
+//     have taken a point if the outcome of an emission has not been reported yet.
 //   - A series is removed if the emission with its end is not after the last one acknowledged.
 //
 // If emissions are rejected repeatedly, ended series accumulate. For each entity, the ledger keeps

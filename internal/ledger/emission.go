@@ -12,7 +12,7 @@ import (
 // number 1 represents all earlier emissions.
 type emissions struct {
 	sent    uint64 // number of the last emission
-	settled uint64 // the last one whose series the next consumer may have
+	settled uint64 // the last emission that was acknowledged, at least in part, or refused for good
 	taken   uint64 // the last emission that was acknowledged, at least in part
 	acked   uint64 // the last emission that was acknowledged as a whole
 }
@@ -148,7 +148,7 @@ const (
 	Refused
 )
 
-// Outcome reports what became of the last emission. Accounts whose end was acknowledged are
+// Outcome records the outcome of the last emission. Accounts whose end was acknowledged are
 // removed.
 func (l *Ledger) Outcome(o Outcome) {
 	if l.inFlight = false; o == Refused {

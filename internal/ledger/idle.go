@@ -78,7 +78,7 @@ func (l *Ledger) leaveIdle(id attribution.Claimant) {
 	idle.places[id].group, idle.stale = unset, true
 }
 
-// nameIdleMember has a claimant carry idle energy in its own account, which it has now.
+// nameIdleMember makes a claimant carry idle energy in the account of its process, if it has one.
 func (l *Ledger) nameIdleMember(id attribution.Claimant) {
 	account, i := l.claimants[id].accounts[identity.ProcessEntity], l.idle.placeOf(id).group
 	if i == unset || account == unset {
@@ -123,8 +123,8 @@ func (l *Ledger) addIdle(s *attribution.Shares) {
 	}
 }
 
-// addClaimIdle adds idle energy of the kinds from first on to the accounts of a claimant, or of the
-// short-lived processes of one.
+// addClaimIdle adds idle energy to the accounts of a claimant, or of its short-lived processes.
+// idle[i] belongs to the kind first+i.
 func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, first int, idle []attribution.Share) {
 	process := l.restOf(id)
 	if id != attribution.NoClaimant && !shortLived && l.claimants[id].accounts[identity.ProcessEntity] != unset {
@@ -134,8 +134,8 @@ func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, first in
 	l.eachGroup(id, func(a *Account) { a.addIdle(first, idle...) })
 }
 
-// partOf returns a part of an idle portion, with the part of it that belongs to the current
-// collection.
+// partOf returns energy of an idle portion as a Share, which also contains the part of the energy
+// that belongs to the current collection.
 func (l *Ledger) partOf(p *attribution.IdlePortion, energy uint64) attribution.Share {
 	return attribution.ShareOf(units.Energy(energy), p.Elapsed, l.Elapsed)
 }
@@ -157,8 +157,8 @@ func (l *Ledger) shareIdleAmongGroups(p *attribution.IdlePortion) {
 	}
 }
 
-// weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes
-// between two intervals.
+// weighGroups computes the weights of the groups again. It is called only after changes, because
+// the weights rarely change between two intervals.
 func (l *Ledger) weighGroups() {
 	idle := &l.idle
 	idle.weight, idle.stale = 0, false
@@ -205,9 +205,9 @@ func (l *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, ener
 	}
 }
 
-// idleClaim is a claimant that carries idle energy of a domain with one of its claims, and the
-// account of the container that receives the energy. All idleClaims have the same account if energy
-// is not shared by container.
+// idleClaim is a claimant that carries idle energy of a domain because it has a claim there, and
+// the account of the container that receives the energy. All idleClaims have the same account if
+// energy is not shared by container.
 type idleClaim struct {
 	holder   int32
 	claimant attribution.Claimant
@@ -237,7 +237,7 @@ func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
 	}
 }
 
-// idleClaims returns the claimants among some that carry idle energy, each once, by container.
+// idleClaims returns the given claimants that carry idle energy, each once, sorted by container.
 func (l *Ledger) idleClaims(among []attribution.Claimant) []idleClaim {
 	l.idle.claims = l.idle.claims[:0]
 	for _, id := range among {

@@ -17,8 +17,8 @@ const (
 	// maxRequest bounds the request of a container, so that no sum of a quarter of a million
 	// requests overflows.
 	maxRequest = 1 << 20
-	// requestUnit is the weight of a request of 1, which the groups of a container share, rounded
-	// down where not all of them are in the same VM: so large that the rounding does not show.
+	// requestUnit is the weight of a request of 1. The groups of a container share its weight, rounded
+	// down. requestUnit is so large that the rounding is negligible.
 	requestUnit = 1 << 26
 )
 
@@ -81,8 +81,8 @@ type idleMember struct {
 	account  int32
 }
 
-// idleHolder returns the account of the container that idle energy is given to, which is the first
-// of a container, a VM and a pod, or unset.
+// idleHolder returns the account that receives idle energy as a container: the account of the
+// container, or else of the VM, or else of the pod, or unset.
 func idleHolder(accounts *[identity.NumEntities]int32) int32 {
 	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		if account := accounts[entity]; account != unset {

@@ -9,7 +9,7 @@ import "github.com/energyreceiver/energyreceiver/internal/identity"
 type series struct {
 	entity  identity.Entity
 	process identity.Process // or program, zero for other entities
-	in      identity.Key     // of a group its names
+	in      identity.Key     // for a group: its names
 	group   bool
 }
 
@@ -24,7 +24,8 @@ func seriesOf(e identity.Entity, o *identity.Owner) (s series, ok bool) {
 	return s, true
 }
 
-// processOf returns the part of an owner that an account of the entity has besides its workload.
+// processOf returns the process or program that identifies an account of the entity in addition to
+// its workload. It is zero for other entities.
 func processOf(e identity.Entity, o *identity.Owner) identity.Process {
 	switch e {
 	case identity.ProcessEntity:

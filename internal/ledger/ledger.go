@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Config is how energy is divided and which series a ledger has. The zero Config has the default
-// rules and no limits.
+// Config selects how energy is divided and which series a ledger has. The zero Config has the
+// default rules and no limits.
 type Config struct {
 	Rules  attribution.Rules
 	Limits Limits

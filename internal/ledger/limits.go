@@ -11,7 +11,7 @@ import (
 )
 
 // Limit bounds the series of one entity. The package comment describes which series has the energy
-// of those without one. The zero Limit gives each process, container, pod or VM a series.
+// of workloads without a series. The zero Limit gives each process, container, pod or VM a series.
 type Limit struct {
 	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
 	// have used before it gets a series.
@@ -20,10 +20,10 @@ type Limit struct {
 	// opened. A process whose claimant was opened before the first interval, or the first one since
 	// the ledger was restored, always has it. Other entities have no minimum.
 	MinAge time.Duration
-	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
-	// collection ends, the largest users have the series. Series that ended do not count, so a
-	// pipeline that refuses all data keeps no newcomer out. The package comment describes how many
-	// of these are kept until their end is acknowledged.
+	// Max is the maximum number of live series. 0 selects maxLive. When a collection ends, the largest
+	// users have the series. Series that ended do not count, so a pipeline that refuses all data keeps
+	// no newcomer out. The package comment describes how many of these are kept until their end is
+	// acknowledged.
 	Max int
 	// Births is the number of programs, containers or pods that may begin in an hour with a series
 	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
@@ -37,9 +37,9 @@ type Limit struct {
 type Limits [identity.NumEntities]Limit
 
 const (
-	// maxLive is how many series may be live where Limit.Max is 0.
+	// maxLive is the maximum number of live series if Limit.Max is 0.
 	maxLive = 1 << 17
-	// maxEnded is how many series of an entity that ended are kept at most, if the next consumer
+	// maxEnded is the maximum number of ended series of an entity that are kept, if the next consumer
 	// took no point of them.
 	maxEnded = 10_000
 )

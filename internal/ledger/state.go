@@ -106,7 +106,7 @@ func (l *Ledger) State(s *State) {
 	}
 }
 
-// addToOthers adds the energy of an account to the account of its entity's others.
+// addToOthers adds the energy of an account to the overflow account of its entity.
 func (s *State) addToOthers(a *Account) {
 	i := slices.IndexFunc(s.Accounts, func(o AccountState) bool { return o.Other && o.Entity == a.Entity })
 	if i < 0 {

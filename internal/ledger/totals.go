@@ -81,7 +81,7 @@ type KindTotals struct {
 	// A kind ends when its zones have all ended or changed their kind. Its totals continue if a
 	// zone returns.
 	Lifetime
-	// Windows is how many intervals of the current collection RecentTime is of.
+	// Windows is the number of intervals of the current collection that RecentTime covers.
 	Windows int
 	// Model, StandardError and Shared are the fields of KindShares.
 	Model         attribution.ModelState
@@ -96,8 +96,8 @@ func (l *Totals) Known(z *Zone) bool {
 }
 
 // HasSeries reports whether an account has a series of a kind. It has no series of a kind that
-// ended before the account had any of it. An account that was emitted and has ended gets no further
-// kinds.
+// ended before the account had energy of the kind. An account that was emitted and has ended gets
+// no further kinds.
 func (l *Totals) HasSeries(a *Account, kind int) bool {
 	if kind >= attribution.MaxKinds || !l.Kinds[kind].Present {
 		return false

@@ -11,9 +11,10 @@ import (
 )
 
 // Correction is the calibration result of a meter: the true power is Factor times the meter's
-// power, plus Offset, and the meter shows it Lag too late. The zero Correction has no effect.
+// power, plus Offset, and the meter reports it with a delay of Lag. The zero Correction has no
+// effect.
 type Correction struct {
-	// Lag is how late the meter is, from 0 to MaxLag.
+	// Lag is the delay of the meter, from 0 to MaxLag.
 	Lag time.Duration
 	// Factor is in parts per million, from MinFactor to MaxFactor. 0 means Unscaled.
 	Factor uint64

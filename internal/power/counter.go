@@ -10,14 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The power that no zone exceeds, in watts. A counter that implies more was reset, not advanced.
-// The largest sockets sold draw about 500 W and peak below 1 kW; the largest nodes, with eight
-// GPUs, have supplies for some 20 kW, and their CPUs stay below 10 kW.
+// The maximum power of a zone, in watts. A counter step that implies a higher power is a reset. The
+// largest sockets sold draw about 500 W and peak below 1 kW. The largest nodes, with eight GPUs,
+// have power supplies of about 20 kW, and their CPUs stay below 10 kW.
 const (
 	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
 	MaxPSysWatts     = 10_000 // psys, whose counter wraps
 	MaxCardWatts     = 4_000  // one graphics card; the largest sold draw about 1.4 kW
-	MaxPlatformWatts = 30_000 // platform, and whatever else
+	MaxPlatformWatts = 30_000 // platform, and all other kinds
 )
 
 // smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ,

@@ -13,14 +13,14 @@ import (
 
 // Meter reads the energy of zones. One goroutine uses it.
 type Meter interface {
-	// Read returns all zones, and is called once an interval. It does not block: a meter that is
-	// slow or remote reads on its own goroutine and returns its last readings. A reading with the
-	// same At as before is not new: its zone waits with the claims of the interval. The readings
-	// are valid until the next call.
+	// Read returns all zones, and is called once an interval. It does not block: a meter that is slow
+	// or remote reads on its own goroutine and returns its last readings. A reading with the same At
+	// as before is not new: the energy of its zone is deferred, together with the claims of the
+	// interval. The readings are valid until the next call.
 	//
-	// The error reports what kept all zones from being read, or with good readings a warning; the
-	// error of one zone is in its Reading. If there are no zones, the error is fs.ErrNotExist
-	// or ErrNoZones, and a later call looks again.
+	// The error is the reason why no zone could be read, or a warning if there are good readings. The
+	// error of a single zone is in its Reading. If there are no zones, the error is fs.ErrNotExist or
+	// ErrNoZones, and a later call looks again.
 	Read(ctx context.Context, s Sample) ([]Reading, error)
 	// Close releases the resources of the meter. No Read follows.
 	Close() error
@@ -45,15 +45,15 @@ type Zone struct {
 	Kind   Kind
 	Parent string // ID of the zone that contains this one, empty at the top
 	Method Method
-	// Domain is the hardware that the zone measures, as something that is used.
+	// Domain is the hardware that the zone measures. Its users share the energy of the zone.
 	Domain units.Domain
 	// Includes is the CPU socket that the meter of a GPU also measures, or empty. Set subtracts the
 	// energy of the socket.
 	Includes units.Domain
-	// MaxWatts is power that the zone never exceeds, in watts.
+	// MaxWatts is the maximum power of the zone, in watts. 0 selects the maximum power of its Kind.
 	MaxWatts uint64
-	// Prompt reports whether a reading is at most a few milliseconds older than the read. Meters
-	// that others poll, and those that average, are not prompt.
+	// Prompt reports whether a reading is at most a few milliseconds older than the read. Polled
+	// meters and averaging meters are not prompt.
 	Prompt bool
 }
 
@@ -84,7 +84,7 @@ type Method string
 const (
 	Measured Method = "measured"
 	Modeled  Method = "modeled"
-	Reported Method = "reported" // by the hypervisor, to the virtual machine that this is
+	Reported Method = "reported" // by the hypervisor, to this virtual machine
 )
 
 // Class is a zone kind and a method. Energy of zones of one class is attributed and reported
@@ -100,9 +100,9 @@ type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
-	// Rest is the moment until which the CPUs were at rest since the last read, with Busy and Total
-	// at that moment. It is zero if the CPUs were not at rest. A power model computes the energy
-	// before and after the moment separately, because power is not linear in utilization.
+	// If the CPUs were at rest after the last read, Rest is the end of the time at rest, with Busy and
+	// Total at this time. Otherwise it is zero. A power model computes the energy before and after
+	// this time separately, because power is not linear in utilization.
 	Rest struct {
 		At          time.Time
 		Busy, Total units.CPUTime
@@ -138,7 +138,7 @@ type Reading struct {
 	polled bool
 }
 
-// Event is an incident of a counter or an integrator in addition to counting.
+// Event is a special case of a reading, such as a wraparound or a reset of a counter.
 type Event uint8
 
 // The events of a counter, and of an integrator.

@@ -38,7 +38,8 @@ func (ms *modules) separate(readings []Reading, now time.Time) []Reading {
 }
 
 // hasOneModule reports whether the machine has one module and one CPU socket, which then belong
-// together, whatever the number of the socket. Of a machine with several, one GPU may be visible.
+// together, whatever the number of the socket. A machine with several modules may show only one
+// GPU, so the number of sockets counts as well.
 func hasOneModule(readings []Reading) bool {
 	modules, socket := 0, units.NodeCPUs
 	for i := range readings {

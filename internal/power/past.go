@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Raw is an energy counter as it was read, for another process of the same boot to continue.
-// At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter
+// Raw is the last reading of an energy counter. Another process of the same boot can continue from
+// it. At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter
 // that begins when it is opened.
 type Raw struct {
 	Energy   units.Energy

@@ -60,13 +60,13 @@ type Status struct {
 	Member
 	// Readings are the readings of all its zones, whether or not they are reported.
 	Readings []Reading
-	// Err is the error that kept all its zones from being read, or a warning.
+	// Err is the reason why no zone of the meter could be read, or a warning.
 	Err error
-	// Took lists the zone kinds that the Read gave to the meter.
+	// Took lists the zone kinds that the last Read newly assigned to the meter.
 	Took []Kind
-	// InUse reports whether any zone kind is the meter's.
+	// InUse reports whether the meter is selected for any zone kind or graphics card.
 	InUse bool
-	// Replaced reports whether another meter is used in its place.
+	// Replaced reports whether another meter is used instead of the meter.
 	Replaced bool
 
 	corrections corrections

@@ -12,13 +12,13 @@ import (
 // slot.
 type claimant struct {
 	id         attribution.Claimant
-	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
+	cgroup     *cgroup.Node // of its container, nil outside of containers or if no cgroup is watched
 	open       bool
 	sleeps     bool // id belongs to the sleepers of its workload
 	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
 	excluded   bool // its energy is static
 	usesGPU    bool // its process used a GPU, or had one open
-	withCgroup bool // all of its own cgroup is excluded, or in the same unit
+	withCgroup bool // all processes of its own cgroup are excluded, or belong to the same unit
 }
 
 // sleepers are the processes of a workload without usage since their start. They share one

@@ -87,8 +87,8 @@ func (b *Collector) enter(c *claimant, path string, p *proc.Process, m *Measurem
 	from.Leave()
 }
 
-// accountMove records the CPU time of a process and of its exited children in one of two cgroups if
-// the process moved between them. The other cgroup has its own record.
+// accountMove also accounts for the CPU time of a process and of its exited children in the cgroup
+// in, if the process moved between in and other. It is already accounted for in other.
 func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 	if in == other {
 		return

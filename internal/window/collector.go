@@ -32,8 +32,8 @@ type Options struct {
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
-	// Places, if set, reports the domain of the topology that memory belongs to. Claims then weigh
-	// there under the keys of memory.
+	// Places, if set, reports the domain of the topology that memory belongs to. The keys of memory
+	// then weigh claims in that domain.
 	Places *numa.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise the processes
 	// that run share their energy.
@@ -49,8 +49,8 @@ type Options struct {
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their
 	// own package.
 	Topology *divide.Topology
-	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is
-	// busy, under the attribution weights of Keys that weigh cores.
+	// Siblings, if set, multiplies CPU time by SMTWeight while the other thread of the core is busy,
+	// in the attribution weights of Keys that weigh cores.
 	Siblings  *divide.Siblings
 	SMTWeight float64
 	// ByProgram names short-lived processes by their program: the ledger has series of
@@ -117,8 +117,8 @@ func (b *Collector) Interval() *attribution.Interval { return &b.interval }
 // Zones returns the zones by their index in the intervals.
 func (b *Collector) Zones() []power.Zone { return b.zones.known }
 
-// Domains returns the domains by their index in the intervals and in ledger.Totals.Domains. A
-// GPU's is added when the GPU is first seen. The caller must not change the slice.
+// Domains returns the domains by their index in the intervals and in ledger.Totals.Domains. The
+// domain of a GPU is added when the GPU is first seen. The caller must not change the slice.
 func (b *Collector) Domains() []units.Domain { return b.named }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
@@ -141,8 +141,8 @@ func (b *Collector) watchesCgroups() bool {
 	return !b.Exact || b.Requests || b.Watch
 }
 
-// Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends
-// on their paths.
+// Outside returns the reason why the cgroups of containers cannot be read, or nil. It returns nil
+// if neither their files nor their paths are needed.
 func (b *Collector) Outside() error {
 	if !b.watchesCgroups() && !b.Exclusion.ByCgroup() {
 		return nil

@@ -11,9 +11,9 @@ import (
 
 // cores computes how much less CPU time counts because several threads of a core were busy.
 //
-// A core with one busy thread draws 1, and each further busy thread adds further. The busy threads
-// share the sum equally. The kernel reports how long a thread was busy in an interval, but not
-// when: threads are assumed to be busy independently of each other.
+// The power of a core with one busy thread is 1. Each additional busy thread adds the value of the
+// field further. The busy threads share the sum equally. The kernel reports how long a thread was
+// busy in an interval, but not when: threads are assumed to be busy independently of each other.
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
@@ -25,7 +25,7 @@ type cores struct {
 type core struct {
 	last     units.CPUTime // the kernel's count at the end of the interval before
 	busy     units.CPUTime
-	late     units.CPUTime // beyond the interval's length; it is the next one's
+	late     units.CPUTime // busy time beyond the interval's length; it counts in the next interval
 	claimed  units.CPUTime // by rows whose CPU is available
 	discount uint64        // of its CPU time, in units of 1/full
 }

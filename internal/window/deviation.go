@@ -19,10 +19,10 @@ const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 // of the simulator (dev/results/deviations.csv). make accuracy measures them. In windows of 100 ms
 // most of the simulated workloads have almost no deviation.
 var (
-	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: no counter shows how much power instructions need
+	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // for all keys, because no counter shows the power of instructions
 	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users
-	ofClockedOnes   = deviation{0.50, 0.50, 0.50} // the same, by clock rate
-	ofMemory        = deviation{1.7, 1.7, 1.7}    // by a key that does not look at memory
+	ofClockedOnes   = deviation{0.50, 0.50, 0.50} // several packages with the same users, for KeyFrequency
+	ofMemory        = deviation{1.7, 1.7, 1.7}    // for keys that do not depend on memory
 	ofMemoryByUsers = deviation{1, 1, 1}
 )
 

@@ -33,8 +33,8 @@ type divider struct {
 	process   []units.CPUTime // of each domain, that processes can account for in the interval
 	interrupt []units.CPUTime // of each domain in the interval
 	placed    []units.CPUTime // the sum of the places of all rows before
-	// byCgroup has the shares of the domains in the CPU time of a cgroup, from the index in cgroups
-	// on.
+	// byCgroup holds the CPU time of each cgroup by domain. cgroups holds the index of the first
+	// domain of each cgroup.
 	byCgroup []units.CPUTime
 	cgroups  map[*cgroup.Node]int
 
@@ -64,7 +64,7 @@ func (d *divider) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) 
 	}
 }
 
-// in returns the shares of the domains in the CPU time of a cgroup's rows that were added before.
+// in returns the CPU time of a cgroup by domain, from the rows that were added before.
 func (d *divider) in(n *cgroup.Node) []units.CPUTime {
 	from, ok := d.cgroups[n]
 	if !ok {

@@ -72,11 +72,11 @@ type lateUser struct {
 	gpuUser
 	pid   int32
 	start time.Duration
-	ended time.Time // or before
+	ended time.Time // the process ended then or earlier
 	epoch uint64    // of its end
 }
 
-// note takes note of a process that a scan has found.
+// note adds a process that a scan has found.
 func (g *gpus) note(p *proc.Process) {
 	if g.processes == nil {
 		return

@@ -82,8 +82,7 @@ type KeyOptions struct {
 	// Keys are the weights other than plain CPU time, the first weight of claims first.
 	// KeyCPUTime is among them if CPU time in cores that threads share counts for less.
 	Keys []Key
-	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
-	// by.
+	// FrequencyExponent is the exponent of the clock rate in KeyFrequency, from 1 to 3.
 	FrequencyExponent int
 	// SmartWatts holds the parameters of KeySmartWatts and KeyDRAMSmartWatts.
 	SmartWatts map[Key]weigh.SmartWattsOptions
@@ -225,8 +224,8 @@ func NewKeys(options KeyOptions) *Keys {
 	return k
 }
 
-// Sleepers reports whether processes claim though they did not run: they hold memory, or a part of
-// their container's. Keys needs the sizes of processes then.
+// Sleepers reports whether processes that did not run have claims, because they hold memory or a
+// part of their container's memory. If so, Keys needs the sizes of all processes.
 func (k *Keys) Sleepers() bool {
 	return slices.ContainsFunc(k.weights, func(w weight) bool { return w.sleepers })
 }

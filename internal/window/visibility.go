@@ -107,8 +107,8 @@ func (v *Visibility) judgeUnattributed(m *Measurement, b *Collector) {
 }
 
 // ErrEndsLost reports that the CPU time source missed process exits, or parts of their CPU time.
-var ErrEndsLost = errors.New("the exits of some processes were missed, or lack CPU time of threads, " +
-	"as when more processes exit at once than the BPF program has room for: the missing part of their energy is unattributed")
+var ErrEndsLost = errors.New("the exits of some processes, or the CPU time of some of their threads, were missed, for example " +
+	"because more processes exited at once than the BPF program has room for: the missing energy is unattributed")
 
 var (
 	errTooShort = errors.New("the CPU time source does not report short-lived processes: " +

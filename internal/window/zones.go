@@ -27,9 +27,9 @@ type zoneRead struct {
 }
 
 // isNew reports whether a reading has a total that was brought up to date since the last call. A
-// meter that is slower than the intervals returns the same reading again, and the zone's energy
-// waits with the claims of the interval. isNew also returns how much of the time between two new
-// readings was not measured.
+// meter that is slower than the intervals returns the same reading again, and the zone's energy is
+// deferred together with the claims of the interval. isNew also returns how much of the time
+// between two new readings was not measured.
 func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.Duration) {
 	for zone >= len(z.read) {
 		z.read = append(z.read, zoneRead{})
@@ -46,7 +46,7 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 }
 
 // MaxAge is the maximum age of a reading, because no usage is kept for longer. An older reading
-// counts as one of the end of the interval.
+// counts as a reading at the end of the interval.
 const MaxAge = 5 * time.Minute
 
 // ageOf returns the time between the end of a reading's total and the end of its domain's usage. A
@@ -64,7 +64,7 @@ func ageOf(r *power.Reading, m *Measurement) time.Duration {
 }
 
 // number returns the number of a zone. replaced reports whether the zone continues the series of
-// another one, which is so until its first good reading.
+// another zone and had no good reading before this call.
 func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 	if i, ok := z.index[r.Zone]; ok {
 		if r.Err == nil {

@@ -50,9 +50,10 @@ type machineDriver struct {
 	legacy bool   // some releases did not number their guests
 }
 
-// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control
-// Groups Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as
-// machine-<machine>.scope, escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
+// libvirtMachine reads the driver and the machine's name from a cgroup's name. According to
+// libvirt's "Control Groups Resource Management", a machine is named <driver>-<number>-<name>. Its
+// cgroup is machine-<machine>.scope, escaped for systemd, or <machine>.libvirt-<driver> without
+// systemd.
 func libvirtMachine(name string) (machineDriver, string, bool) {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		machine, ok := strings.CutPrefix(scope, "machine-")

@@ -38,7 +38,7 @@ var nameDirs = map[NameSource][]string{
 	NamesDocker:     {"/var/lib/docker", "/var/snap/docker/common/var-lib-docker"},
 }
 
-// subdirectories has the directory below these in which the files of each source are.
+// subdirectories has the subdirectory of nameDirs that contains the files of each source.
 var subdirectories = map[NameSource]string{
 	NamesKubelet:    "containers",
 	NamesContainerd: "io.containerd.runtime.v2.task",

@@ -27,10 +27,10 @@ func findPod(w *walk, name string) verdict {
 }
 
 // podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The
-// kubelet's cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with
-// the systemd driver, kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores;
-// both below a root of the administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed
-// pods have no class in their path.
+// kubelet's cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver. With the
+// systemd driver, it writes kubepods-burstable-pod<uid>.slice and replaces the dashes of the uid
+// with underscores. Both are below a root that the administrator can select
+// (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
 func podAt(dirs []string, name string) (identity.Pod, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		at := strings.LastIndex(slice, "kubepods-")

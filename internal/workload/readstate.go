@@ -19,7 +19,7 @@ type readState struct {
 	attempts               uint8         // consecutive failures to read the files, at most maxAttempts
 	settled                bool          // all files were read, or cannot be read for lack of a permission
 	deferred               bool          // Identify skipped the process
-	stray                  bool          // the cgroup file cannot be read and the path of cgroup is not available
+	stray                  bool          // the cgroup file cannot be read and the path of the cgroup is not available
 	found                  bool          // the names of the files that readFound reads were looked up
 }
 

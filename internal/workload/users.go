@@ -84,7 +84,7 @@ type user struct {
 	name string // the user ID if the user has no name
 }
 
-// mayBe reports whether the scan does not show that the process has another real user.
+// mayBe reports whether, according to the scan, the user may be the real user of the process.
 func (u *user) mayBe(p *proc.Process) bool {
 	return u == noUser || !p.Is(proc.HasUID) || p.UID == u.uid
 }

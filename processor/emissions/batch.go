@@ -19,7 +19,8 @@ type batch struct {
 	*emissionsProcessor
 	md  pmetric.Metrics
 	now time.Time
-	// skips counts the points without emissions by reason, at account.Counted the points that count.
+	// skips counts points by the reason why they have no emissions. skips[account.Counted] counts all
+	// other points.
 	skips [metadata.AttributeSkipReasonValue + 1]int64
 	// opened reports whether the origins of all scopes are open.
 	opened bool
@@ -91,8 +92,8 @@ func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 	}
 }
 
-// openOrigins opens the origins that are new, each from the earliest start time of its energy that
-// was followed.
+// openOrigins opens new origins. The first interval of an origin begins at the earliest start time
+// of its points that Accounts.Follows accepts.
 func (b *batch) openOrigins() {
 	b.opened = true
 	for _, rm := range b.md.ResourceMetrics().All() {
@@ -149,8 +150,8 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 // isZeroPoint reports whether the i-th point is the zero point of a series: it has the value 0, and
 // the first value follows.
 //
-// It is not taken into account, so that the first value has the rate of the interval of all others
-// of its origin.
+// The zero point is skipped, so that the first value has the rate of the interval that the other
+// series of the origin have.
 func isZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
 	if i+1 >= points.Len() {
 		return false
@@ -176,8 +177,8 @@ func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account
 	return s
 }
 
-// microjoules returns the value of a point in joules as whole microjoules. It is not ok if that
-// is no energy, or too much for an int64.
+// microjoules returns the value of a point in joules as whole microjoules. ok is false if the value
+// is not an energy or does not fit in an int64.
 func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
 	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
 		v := p.IntValue()
@@ -229,7 +230,7 @@ func write(to pmetric.NumberDataPointSlice, energy pmetric.NumberDataPoint, labe
 	}
 }
 
-// maxNames bounds names. Names beyond it are made each time.
+// maxNames bounds names, which are cleared when there are more.
 const maxNames = 10_000
 
 // nameOf returns the name of the emissions of an energy metric.

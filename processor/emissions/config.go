@@ -52,7 +52,7 @@ const (
 	maxPUE      = 10
 	maxEmbodied = 1e12 // g, a million tonnes
 	maxLifespan = 100 * 365 * 24 * time.Hour
-	// maxMaxSeries bounds the memory: a series takes some 200 bytes.
+	// maxMaxSeries bounds the memory: a series takes about 200 bytes.
 	maxMaxSeries = 10_000_000
 	minStaleness = time.Minute
 )

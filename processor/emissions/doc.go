@@ -6,7 +6,8 @@
 // holds the collector's side; internal/signal has the providers of carbon intensities.
 package emissions // import "github.com/energyreceiver/energyreceiver/processor/emissions"
 
-// mdatagen generates no MetricsBuilder for processors, but the test of one, which therefore does not compile.
+// For processors, mdatagen generates the test of a MetricsBuilder without the MetricsBuilder. The
+// test does not compile and is removed.
 //
 //go:generate mdatagen metadata.yaml
 //go:generate sed -i "s/^package processor/package emissions/" generated_component_test.go generated_package_test.go

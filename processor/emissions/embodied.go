@@ -35,8 +35,9 @@ func newEmbodied(c *EmbodiedConfig, since time.Time, most int) *embodied {
 	}
 }
 
-// add adds the metric to a scope if one of its first metrics is of a machine. They begin with the
-// energy, or with the first point if that began before the processor.
+// add adds the metric to a scope if one of its first metrics is the energy of a machine. The
+// emissions start at the start time of the energy, or at its first point if the energy started
+// before the processor.
 func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now time.Time) {
 	start, at := timesOfMachine(metrics, first)
 	if at == 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Carbon intensities outside these bounds are unlikely, but possible: counting operation only, a
-// grid of hydropower may be below, and a marginal power plant may be above. Yearly means of
-// countries are from 20 to 1306 g/kWh, which is at most 1.3 kg/kWh and 2900 lb/MWh.
+// Carbon intensities outside these bounds are unlikely, but possible. A hydropower grid may be
+// below if only the emissions of operation count, and a marginal power plant may be above. Yearly
+// means of countries are from 20 to 1306 g/kWh, which is at most 1.3 kg/kWh and 2900 lb/MWh.
 const (
 	leastPlausible signal.Rate = 2_000_000
 	mostPlausible  signal.Rate = 1_500_000_000

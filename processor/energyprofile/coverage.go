@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Processes that used a second of CPU time have some twenty samples. If they have none and used more than
-// a tenth of the energy, the profiler leaves them out.
+// Processes that used a second of CPU time have about twenty samples. If they have none and used
+// more than a tenth of the energy, the profiler leaves them out.
 const (
 	muchCPUTime   = time.Second
 	maxMissed     = 0.1
 	coverageCheck = time.Minute
 )
 
-// coverage finds out whether the profiler samples all processes.
+// coverage checks whether the profiler samples all processes.
 type coverage struct {
 	check        time.Time // when the sums are compared
 	sent, missed uint64    // µJ since the last comparison
@@ -31,7 +31,8 @@ func (c *coverage) miss(of *process) {
 	}
 }
 
-// settled compares the sums from time to time. checked is false if it does not, as at first, while the profiler starts.
+// settled compares the sums every coverageCheck. checked is false if it did not compare them, and
+// for the first comparison, because the profiler may still be starting.
 func (c *coverage) settled(now time.Time, wait time.Duration) (checked bool, err error) {
 	if c.check.IsZero() {
 		c.check = now.Add(wait)
@@ -39,7 +40,7 @@ func (c *coverage) settled(now time.Time, wait time.Duration) (checked bool, err
 	if now.Before(c.check) {
 		return false, nil
 	}
-	if float64(c.missed) > maxMissed*float64(c.sent) {
+	if c.sent > 0 && float64(c.missed) > maxMissed*float64(c.sent) {
 		err = fmt.Errorf("%d %% of the energy is of processes that used much CPU time and have no samples, such as %s: "+
 			"the profiler must sample all processes on all CPUs, in the PID namespace of the receiver "+
 			"(probabilistic_threshold: 100, no pin_cpu_ids, no filter_min_process_age, pid_namespace_translation: false)",

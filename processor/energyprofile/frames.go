@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
-// Names of frames that are no functions.
+// Names of frames that are not functions.
 const (
 	frameNotSampled   = "[not sampled]"
 	frameGPU          = "[gpu]"
@@ -23,7 +23,7 @@ const (
 	shortLived        = "[short-lived processes]"
 )
 
-// frames builds profiles whose stacks have a single frame that is no function.
+// frames builds profiles whose stacks have a single frame that is not a function.
 type frames struct {
 	profiles    pprofile.Profiles
 	stacks      map[string]int32
@@ -128,9 +128,9 @@ func putProcess(to pcommon.Map, p *process) {
 	}
 }
 
-// putServiceName sets service.name, which Pyroscope lists profiles by and energyspans sums energy
-// by, if there is none. The names of kernel threads, such as kworker/7:1H, are cut at the slash,
-// which names of executables lack: a machine with 64 CPUs has hundreds of them.
+// putServiceName sets service.name if it is not set. Pyroscope lists profiles and energyspans sums
+// energy by service.name. The names of kernel threads, such as kworker/7:1H, are cut at the slash,
+// because a machine with 64 CPUs has hundreds of them. Names of executables contain no slash.
 func putServiceName(to pcommon.Map, executable string) {
 	if name, ok := to.Get("process.executable.name"); ok && name.AsString() != "" {
 		executable = name.AsString()

@@ -36,8 +36,8 @@ type intervals struct {
 	ends  []int64 // Unix times in ns, ascending
 }
 
-// add returns the interval of a window, which is the open one if the meters have not reported
-// since.
+// add returns the open interval, which contains the window. If the meters have reported since the
+// previous interval, it also ends the open interval.
 func (v *intervals) add(w *window) int {
 	interval := len(v.ends)
 	end := w.attributed.UnixNano()
@@ -56,8 +56,8 @@ func (v *intervals) at(t int64) int {
 	return i
 }
 
-// priceAt returns the price of a process in a package in an interval. Without CPU time there it is
-// the price in the interval, else that of the period, and 0 if there is none at all.
+// priceAt returns the price of a process in a package in an interval. Without CPU time in the
+// package, it returns the price of all packages in the interval, or else in the period, or else 0.
 func (p *process) priceAt(interval, place int) float64 {
 	from, _ := slices.BinarySearchFunc(p.prices, price{interval: interval}, price.compare)
 	to, _ := slices.BinarySearchFunc(p.prices, price{interval: interval + 1}, price.compare)

@@ -60,10 +60,10 @@ type lister interface {
 	Close() error
 }
 
-// domainsOfPrograms is the state of the topology in the programs.
+// domainsOfPrograms is the state of the topology in the BPF programs.
 type domainsOfPrograms struct {
 	changes  int   // number of changes of the topology that were passed to the programs
-	slicing  bool  // the programs shall record the CPU time of each thread
+	slicing  bool  // the programs must record the CPU time of each thread
 	unsliced error // the reason if they cannot, otherwise nil
 }
 

@@ -31,7 +31,7 @@ type ends struct {
 	mu      sync.Mutex
 	endings endings
 	domains int           // number of domains of the node, 0 if it is not divided
-	newest  time.Duration // no row of any scan started later; 0 before the first scan
+	newest  time.Duration // upper bound of the start times of all rows; 0 before the first scan
 	lost    tasks.Lost    // since the previous scan
 	// lostCycles are the cycles without a process in the latest scan.
 	lostCycles uint64

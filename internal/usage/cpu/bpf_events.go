@@ -41,7 +41,7 @@ type eventCounting struct {
 	counted  tasks.Counted // of the window
 	window   int           // number of windows
 	lacked   error         // errLacked if a window of the last 10 s lacked the PMU
-	lackedAt time.Duration // end of the latest window that did
+	lackedAt time.Duration // end of the latest window that lacked the PMU
 	budget   countBudget
 	polled   time.Duration // when switches was read
 	switches uint64        // context switches of the node, while events are not counted

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and
-// which cgroups were created.
+// Kernel is a simulated kernel that a BPF source queries for running processes, process exits and
+// created cgroups.
 type Kernel interface {
 	lister
 	endings

@@ -320,7 +320,7 @@ func (s *clocksScan) place(p *proc.Process) {
 //   - If the debt exceeds most, idle processes until the debt is explained.
 //   - If the number of tasks shows an exit, or if the lead of the clocks in this scan or in the
 //     previous one exceeds maxAhead, all idle processes.
-//   - After a sweep decision of the gate, all processes.
+//   - If the gate decides to sweep, all processes.
 //   - Otherwise, the children of processes that waited for a child. Such a child was idle, or had
 //     moved to another cgroup before it exited.
 func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {

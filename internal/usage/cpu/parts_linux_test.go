@@ -137,7 +137,7 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		<-done
 		p := rescan()
 		parts := partsOf(t, table, p)
-		// Other threads of this process, such as those that collect garbage, run on either CPU.
+		// Other threads of this process, such as the garbage collector, run on either CPU.
 		for cpu, least := range used {
 			assert.Greater(t, parts[cpu], units.CPUTime(least)-ms, "%v of %v, CPU %d", parts, p.Used, cpu)
 		}

@@ -22,8 +22,8 @@ type Past struct {
 	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
 	// idle, iowait, irq, softirq and steal (proc_stat(5)).
 	Ticks [8]uint64
-	// Domains and CPUs are the same of each domain of the topology, and of each CPU, empty without
-	// a topology.
+	// Domains holds the CPU time of each domain of the topology. CPUs holds the columns of each CPU in
+	// /proc/stat. Both are empty if the node is not divided by CPU.
 	Domains []PastDomain
 	CPUs    []PastCPU
 	// Processes are the processes of the last successful scan.

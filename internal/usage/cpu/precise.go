@@ -57,8 +57,9 @@ type outside struct {
 	softirqd units.CPUTime
 }
 
-// count sets the parts to the growth of a domain's time from one read to the next. had is the time
-// that its CPUs had: the sum of all columns is close to it, but each column is rounded to ticks.
+// count sets the parts to the growth of a domain's time from one read to the next. had is the total
+// time of its CPUs. The sum of all columns would be less exact, because each column is rounded to
+// ticks.
 func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 	interrupts := now.Interrupt - before.Interrupt
 	o.had = had
@@ -156,7 +157,7 @@ func (p *preciseClock) noteCounted() {
 	}
 }
 
-// had returns the time that the node's CPUs had in an interval.
+// had returns the total time of the node's CPUs in an interval.
 func (p *preciseClock) had(elapsed units.CPUTime) units.CPUTime {
 	return elapsed * units.CPUTime(len(p.online.CPUs()))
 }
@@ -246,8 +247,8 @@ func (p *preciseClock) divideOutside() {
 	}
 }
 
-// countSoftirqd adds the CPU time of the ksoftirqd threads since the previous scan to the time in
-// interrupts, which includes it, and records that it is not outside of tasks.
+// countSoftirqd adds the CPU time of the ksoftirqd threads since the previous scan to Interrupt. It
+// also records this time in softirqd, because the interrupts in /proc/stat include it.
 func (p *preciseClock) countSoftirqd() {
 	clear(p.parts)
 	used := p.table.Softirqd(p.parts)

@@ -96,7 +96,7 @@ type ProcessSeriesConfig struct {
 	// disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series. The entities with the highest usage have their own
-	// series. 0 sets the limit 131,072.
+	// series. 0 sets a limit of 131,072.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
@@ -143,7 +143,7 @@ func (g GroupBy) ProcessSeries() ledger.ProcessSeries {
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
 	// Max is the maximum number of series. The entities with the highest usage have their own
-	// series. 0 sets the limit 131,072. For containers and pods, 0 also removes the limit on new series per
+	// series. 0 sets a limit of 131,072. For containers and pods, 0 also removes the limit on new series per
 	// hour.
 	Max int `mapstructure:"max"`
 

@@ -9,7 +9,7 @@ import "github.com/energyreceiver/energyreceiver/internal/invalid"
 type SmartWattsConfig struct {
 	// TDP is the thermal design power of a CPU package in watts. The static power of a
 	// model, of the packages or of dram, is at most the TDP times the number of its zones. 0 sets
-	// no limit. If you set it, use the TDP of your CPU: a lower value spoils the model.
+	// no limit. If you set it, use the TDP of your CPU: a lower value makes the model inaccurate.
 	TDP float64 `mapstructure:"tdp"`
 	// BaseClock is the base clock of the CPUs in MHz, from 25 to 1000. Each multiple of it has its
 	// own model.

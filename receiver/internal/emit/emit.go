@@ -40,8 +40,8 @@ type Config struct {
 type Column struct {
 	power.Class // the attributes energy.zone and energy.method, which is left out if it is empty
 	// Deviation returns the standard deviation of a small workload's share of the active energy,
-	// relative to the share, in windows of a length. shared is KindTotals.Shared of the ledger.
-	// Where Deviation is nil, shares have no error.
+	// relative to the share, in windows of a length. shared is KindTotals.Shared of the ledger. If
+	// Deviation is nil, shares have no error.
 	Deviation func(window time.Duration, shared bool) float64
 }
 
@@ -65,7 +65,7 @@ type Emitter struct {
 	zeros         bool
 	readUsage     func(at time.Time) map[Subject]*Usage
 	supplies      bool // several power supplies had a meter at the same time
-	wasPSys       bool // hw.host.* were of psys in the last emission
+	wasPSys       bool // hw.host.* reported psys in the last emission
 }
 
 // New returns an emitter.
@@ -130,7 +130,8 @@ func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	return rm.Resource().Attributes(), sm.Metrics()
 }
 
-// label is an attribute that is computed in advance. If its text is empty it is true or a number.
+// label is an attribute that is computed in advance. Its value is text if text is not empty, true
+// if isTrue is set, and number otherwise.
 type label struct {
 	key, text string
 	number    int64

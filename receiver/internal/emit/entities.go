@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// processAttribute is an attribute of a process's resource. It has a text or a number, which is
-// left out if it is empty or 0, or is true or left out.
+// processAttribute is an attribute of a process's resource: a text, a number or a boolean. An empty
+// text, the number 0 and false are left out.
 type processAttribute struct {
 	name          string
 	text          func(*identity.Process) string
@@ -55,8 +55,8 @@ type entityMetrics struct {
 	shared   []string // disabled attributes that distinguish
 }
 
-// newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the
-// entity.
+// newEntityMetrics returns the enabled metrics and attributes of an entity. metadata.yaml names the
+// metrics after the entity.
 func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
 	name := entity.MetricPrefix()
 	e := entityMetrics{
@@ -82,8 +82,8 @@ func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settin
 		}
 	}
 	for _, a := range entity.Attributes() {
-		// Programs differ by all that they are part of. Units are not found for them if units are
-		// not reported.
+		// All attributes of their workloads distinguish programs, except the unit, which is resolved only
+		// if it is reported.
 		ofProgram := entity == identity.ProgramEntity && a.Name != identity.SystemdUnitEntity.Attributes()[0].Name
 		if enabled(a.Name, a.Distinguishes || ofProgram) {
 			e.workload = append(e.workload, a)

@@ -83,8 +83,7 @@ func recordEach(mb *metadata.MetricsBuilder) {
 }
 
 // writer appends the points of one metric to one resource, and the metric itself with its first
-// point, so that no metric is without points. What is written to a writer without a metric is
-// dropped.
+// point, so that no metric is without points. A writer without a metric drops all points.
 type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
@@ -96,8 +95,8 @@ type writer struct {
 	begun  bool
 }
 
-// write appends a point, after the zero point of its series if it has one. start is when the value
-// was zero, and of no meaning for a gauge.
+// write appends a point, after the zero point of its series if it has one. start is the start
+// timestamp, which a gauge ignores.
 func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float64) {
 	if w.metric == nil {
 		return
@@ -105,7 +104,7 @@ func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float6
 	if !w.begun {
 		w.begun, w.points = true, w.begin(w.most)
 	}
-	if w.zero > 0 && w.zero/1e6 < at/1e6 { // stores that keep milliseconds refuse a second point of the same time
+	if w.zero > 0 && w.zero/1e6 < at/1e6 { // backends with millisecond timestamps reject a second point in the same millisecond
 		w.append(labels, start, w.zero, 0)
 	}
 	w.append(labels, start, at, value)
@@ -122,8 +121,9 @@ func (w *writer) append(labels []label, start, at pcommon.Timestamp, value float
 }
 
 // end appends a point with the no-recorded-value flag: the series has ended, and backends drop it
-// at once instead of when it has been silent for a while. Each has a metric of its own, as the
-// collector's Prometheus exporter reads no point of a metric after the first with that flag.
+// at once instead of when it has been silent for a while. Each such point has its own metric,
+// because the collector's Prometheus exporter ignores the points of a metric after the first point
+// with this flag.
 func (w *writer) end(labels []label, at pcommon.Timestamp) {
 	if w.metric == nil {
 		return

@@ -52,11 +52,10 @@ func (m *emission) emitNode(zones []power.Zone) {
 	m.emitGPUs(into, zones)
 }
 
-// hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of
-// their own.
+// hardwareTypes has the hw.type of each zone kind. Zones of other kinds are not separate hardware.
 //
-// A zone of kind platform is a power supply if the machine has several, and else the whole machine:
-// hw.host.* rather than hw.*.
+// If the machine has several zones of kind platform, each is a power supply with metrics hw.*. A
+// single one is the whole machine, and has only metrics hw.host.*.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.Package:  metadata.AttributeHwTypeCPU,
 	power.Core:     metadata.AttributeHwTypeCPU,
@@ -67,9 +66,9 @@ var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.GPU:      metadata.AttributeHwTypeGpu,
 }
 
-// hostIDs has the hw.id of hw.host.* for the zone kind that they are of. A series continues if
-// another meter of the kind takes over. It cannot continue from psys to platform, which count
-// different parts of the machine.
+// hostIDs has the hw.id of the metrics hw.host.* by the zone kind that they report. A series
+// continues if another meter of the kind takes over. It cannot continue from psys to platform,
+// which count different parts of the machine.
 var hostIDs = map[power.Kind]string{power.Platform: "host", power.PSys: "psys"}
 
 // emitZones emits the totals of the meters.
@@ -97,10 +96,10 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	m.emitHost(into, zones)
 }
 
-// emitHost emits the energy of the whole machine: the sum of all zones of kind platform, those that
-// have ended included. Unless such a zone is present, it is the energy of psys. The series of psys
-// stops when a zone of kind platform begins, with the energy until then, and continues when all of
-// them have ended.
+// emitHost emits the energy of the whole machine: the sum of all zones of kind platform, including
+// zones that have ended. Unless such a zone is present, it is the energy of psys. The series of
+// psys stops when a zone of kind platform begins, with the energy until then, and continues when
+// all of them have ended.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
@@ -144,13 +143,13 @@ func (m *emission) emitWhole(zones []power.Zone, kind power.Kind, isWhole bool, 
 		}
 		labels := texts(attrEnergyMethod, string(source), attrHwID, hostIDs[kind])
 		at := pcommon.NewTimestampFromTime(total.at)
-		begins := kind == power.PSys && total.energy == total.recent // until now, its zone was emitted without the host
+		begins := kind == power.PSys && total.energy == total.recent // until now, only the zone was emitted, not the host
 		energy.zero = m.zeroPoint(total.settled && !begins, total.start)
 		energy.write(labels, pcommon.NewTimestampFromTime(total.start), at, total.energy.Joules())
 		switch {
 		case total.live == 0 || !isWhole:
 			watts.end(labels, m.at)
-		case total.read == total.live: // the power of some of the feeds would be too low
+		case total.read == total.live: // otherwise, the power of some zones would be missing
 			watts.write(labels, 0, at, total.watts)
 		}
 	}

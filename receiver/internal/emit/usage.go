@@ -45,7 +45,7 @@ type Count struct {
 	Start time.Time
 }
 
-// Subject is the container or pod that a Usage is of.
+// Subject is the container or pod of a Usage.
 type Subject struct {
 	Entity identity.Entity
 	Key    identity.Key

@@ -15,8 +15,8 @@ import (
 // attributes.
 const zeroDelay = time.Millisecond
 
-// zeroPoint returns the time of the zero point of a series, or 0 without one: if it is settled. A
-// series begins at the latest of the times of began.
+// zeroPoint returns the time of the zero point of a series. It returns 0 if the series is settled
+// or if zero points are disabled. A series begins at the latest of the times of began.
 //
 // The zero point of a series that began before the last settled emission and was not in it is after
 // that emission: an earlier series with the same attributes may have a point there.

@@ -55,8 +55,8 @@ type ruleFile struct {
 	}
 }
 
-// Every query of the dashboard and the rules is run against Prometheus, with 90 minutes of a simulated cluster and a real
-// collector of this machine.
+// Every query of the dashboard and the rules is run against Prometheus, with 90 minutes of a
+// simulated cluster and a real collector of this machine.
 func TestPrometheusDashboardAndRules(t *testing.T) {
 	need(t)
 	p := startPrometheus(t)

@@ -23,7 +23,7 @@ import (
 // its names become known.
 func TestJoulesOfAFile(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("lacks python3")
+		t.Skip("joules.py needs python3, which is not installed")
 	}
 	end := time.Unix(1_760_000_000, 0)
 	var text []byte
@@ -40,22 +40,11 @@ func TestJoulesOfAFile(t *testing.T) {
 		{"short", "shop", 50*time.Minute + time.Millisecond, -time.Minute, 1000},
 		{"ended", "", 3 * time.Hour, 2 * time.Hour, 40},
 	} {
-		md := pmetric.NewMetrics()
-		rm := md.ResourceMetrics().AppendEmpty()
-		rm.Resource().Attributes().PutStr("container.id", p.container)
+		resource := map[string]string{"container.id": p.container}
 		if p.name != "" {
-			rm.Resource().Attributes().PutStr("k8s.namespace.name", p.name)
+			resource["k8s.namespace.name"] = p.name
 		}
-		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-		m.SetName("container.energy")
-		dp := m.SetEmptySum().DataPoints().AppendEmpty()
-		dp.Attributes().PutStr("energy.zone", "package")
-		dp.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-p.start)))
-		dp.SetTimestamp(pcommon.NewTimestampFromTime(end.Add(-p.ago)))
-		dp.SetDoubleValue(p.joules)
-		line, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
-		require.NoError(t, err)
-		text = append(append(text, line...), '\n')
+		text = append(text, energyLine(t, "container.energy", resource, end.Add(-p.start), end.Add(-p.ago), p.joules)...)
 	}
 	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
 	require.NoError(t, os.WriteFile(f.path, text, 0o600))
@@ -75,7 +64,7 @@ func TestJoulesOfAFile(t *testing.T) {
 // Programs and overflow series have no ID: their names identify them.
 func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("lacks python3")
+		t.Skip("joules.py needs python3, which is not installed")
 	}
 	end := time.Unix(1_760_000_000, 0)
 	var text []byte
@@ -84,20 +73,7 @@ func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
 		"process.energy":   {{"container.id": "a", "process.executable.name": "make"}, {"container.id": "a", "process.executable.name": "cc"}},
 	} {
 		for _, attributes := range all {
-			md := pmetric.NewMetrics()
-			rm := md.ResourceMetrics().AppendEmpty()
-			for name, value := range attributes {
-				rm.Resource().Attributes().PutStr(name, value)
-			}
-			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-			m.SetName(metric)
-			dp := m.SetEmptySum().DataPoints().AppendEmpty()
-			dp.SetTimestamp(pcommon.NewTimestampFromTime(end.Add(-time.Minute)))
-			dp.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-time.Hour)))
-			dp.SetDoubleValue(5)
-			line, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
-			require.NoError(t, err)
-			text = append(append(text, line...), '\n')
+			text = append(text, energyLine(t, metric, attributes, end.Add(-time.Hour), end.Add(-time.Minute), 5)...)
 		}
 	}
 	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
@@ -107,4 +83,39 @@ func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []series.Row{{Labels: map[string]string{}, Value: 10}}, rows, metric)
 	}
+}
+
+func TestJoulesOfANodeWhoseResourceHasANewAttribute(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("joules.py needs python3, which is not installed")
+	}
+	end := time.Unix(1_760_000_000, 0)
+	start := end.Add(-3 * time.Hour)
+	text := energyLine(t, "system.energy", map[string]string{"host.name": "node"}, start, end.Add(-2*time.Hour), 100)
+	text = append(text, energyLine(t, "system.energy", map[string]string{"host.name": "node", "k8s.node.name": "node"}, start, end.Add(-time.Minute), 110)...)
+	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
+	require.NoError(t, os.WriteFile(f.path, text, 0o600))
+	rows, err := f.Query(added("system.energy", ""), end)
+	require.NoError(t, err)
+	assert.Equal(t, []series.Row{{Labels: map[string]string{}, Value: 10}}, rows)
+}
+
+// energyLine returns a line of the file exporter with one point of a metric.
+func energyLine(t *testing.T, metric string, resource map[string]string, start, at time.Time, joules float64) []byte {
+	t.Helper()
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	for name, value := range resource {
+		rm.Resource().Attributes().PutStr(name, value)
+	}
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName(metric)
+	dp := m.SetEmptySum().DataPoints().AppendEmpty()
+	dp.Attributes().PutStr("energy.zone", "package")
+	dp.SetStartTimestamp(pcommon.NewTimestampFromTime(start))
+	dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+	dp.SetDoubleValue(joules)
+	line, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
+	require.NoError(t, err)
+	return append(line, '\n')
 }

@@ -35,7 +35,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	attribution := &own.Attribution
 	for _, weight := range attribution.Weight {
 		if weight != energyreceiver.WeightCPUTime {
-			notes = append(notes, "The attribution weight is CPU time, the only weight that is read of other processes")
+			notes = append(notes, "The attribution weight is CPU time, the only weight that is available for other processes")
 			break
 		}
 	}

@@ -25,18 +25,19 @@ import (
 const container = "command"
 
 const (
-	// poll is how often a meter is looked at that has still to answer.
+	// poll is the time between two readings while a meter has not responded yet.
 	poll = 50 * time.Millisecond
-	// hangsAfter is the time after which a call of the receiver is not waited for any more.
+	// hangsAfter is the maximum wait for a call of the receiver.
 	hangsAfter = 3 * time.Second
 )
 
-// errHangs is the error of a call that was not waited for, and of those after it until it has returned.
+// errHangs is the error of a call that took longer than hangsAfter, and of all calls until it has
+// returned.
 var errHangs = errors.New("the receiver hangs: a read of this machine does not return")
 
 // meter is the embedded receiver with the energy of workloads since its baseline. A call of the
 // receiver that hangs is not waited for longer than hangsAfter, so that the end of the command and
-// signals are noticed whatever hangs. A meter is not safe for concurrent use.
+// signals are noticed even during a hang. A meter is not safe for concurrent use.
 type meter struct {
 	meterOptions
 	embedded embedded
@@ -211,7 +212,8 @@ func (m *meter) answers(kinds map[power.Class]time.Time) bool {
 	})
 }
 
-// await measures until done reports so, or the time is over, or ctx ends. It reports whether done did.
+// await measures until done returns true, most has passed or ctx ends. It reports whether done
+// returned true.
 func (m *meter) await(ctx context.Context, most time.Duration, done func() bool) bool {
 	ctx, stop := context.WithTimeout(ctx, most)
 	defer stop()

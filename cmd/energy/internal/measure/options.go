@@ -32,10 +32,10 @@ type Options struct {
 	Extensions map[component.ID]component.Component
 	// Interval is the time between two measurements, at least MinInterval.
 	Interval time.Duration
-	// Baseline is how long the node is measured before the command starts, to learn its static
+	// Baseline is how long the node is measured before the command starts, to measure its static
 	// power. 0 means not at all.
 	Baseline time.Duration
-	// Before, if set, is the baseline of an earlier run, which is taken in place of another.
+	// Before, if set, is the baseline of an earlier run, which replaces a new measurement.
 	Before *Baseline
 	// Wait is the maximum wait for meters that are read seldom: for their first answer before the
 	// command starts, and for their outstanding energy after the command has ended. 0 means not at
@@ -43,15 +43,15 @@ type Options struct {
 	Wait time.Duration
 	// NeedsEnergy prevents the start of the command if its energy cannot be measured or estimated.
 	NeedsEnergy bool
-	// Node divides the energy of the whole machine, too: see By.
+	// Node also divides the energy of the whole machine; see By.
 	Node bool
 	// Say prints a message while Run waits. It may be nil.
 	Say func(text string)
 	// Progress, if it is not nil, is called after each measurement of the command with the energy that
 	// the command has used until a time since its start.
 	Progress func(elapsed time.Duration, used units.Energy)
-	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
-	// them delays the start of the command.
+	// Names requests the names of short-lived processes, which are available if BPF programs can be
+	// loaded. Loading them delays the start of the command.
 	Names bool
 	// By selects the programs or containers of the machine as workloads if Node is set.
 	By By

@@ -49,7 +49,7 @@ type kindRecord struct {
 	power.Class
 	total, open amounts   // open is the energy since the last sample ended
 	settled     int       // the samples before this one have their energy
-	since       time.Time // until then energy is reported
+	since       time.Time // time until which energy is reported
 }
 
 // amounts is energy in a zone kind. used is the command's, active and idle are the node's.
@@ -61,8 +61,8 @@ func (a *amounts) add(b amounts) {
 	a.idle += b.idle
 }
 
-// start begins the first sample at a time until which the group of the command used some CPU time.
-// readings are the times of the readings until which the energy of kinds is reported.
+// start begins the first sample at the time at. used is the CPU time of the command's group until
+// then. readings are the times of the readings until which the energy of kinds is reported.
 func (r *record) start(at time.Time, used units.CPUTime, readings map[power.Class]time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *record) mark(name string) {
 	r.cut, r.next = true, name
 }
 
-// marked is called after the collection of a mark. If that failed, the next sample has the energy
-// until the mark.
+// marked is called after the collection of a mark. If the collection failed, the next sample
+// includes the energy until the mark.
 func (r *record) marked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -100,7 +100,7 @@ const (
 	StaticBaseline      Static = "baseline"      // the node's mean power before the command
 	StaticLearned       Static = "learned"       // the trained model that storage has of this machine
 	StaticLearning      Static = "learning"      // a model that is not trained: energy is split by utilization, or by a first estimate
-	StaticHypervisor    Static = "hypervisor"    // it reports this machine's part, which has none of its own
+	StaticHypervisor    Static = "hypervisor"    // the hypervisor reports active energy only, so the static power is 0
 	StaticUnknown       Static = "unknown"       // energy is split by utilization
 )
 

@@ -155,8 +155,9 @@ func (m *wholeMachine) nameOf(of *snapshot.Identity) string {
 	return cmp.Or(name, id[:min(len(id), 12)], m.rest())
 }
 
-// result fills the workloads of a result whose phases are filled. They add up to the energy of the
-// node in each zone and phase, whose meters another receiver has read at almost the same time.
+// result fills the workloads of a result whose phases are filled. In each zone and phase, they add
+// up to the energy of the node, which another receiver read from the meters at almost the same
+// time.
 func (m *wholeMachine) result(into *Result) {
 	parts := into.Phases
 	if len(parts) == 0 {

@@ -24,8 +24,8 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is how far power may exceed the power limit: the limit holds for a mean of tens of
-// milliseconds, and the energy counter is refreshed every 20 to 100 ms.
+// limitMargin is the factor by which power may exceed the power limit. The limit applies to a mean
+// of tens of milliseconds, and the energy counter is refreshed every 20 to 100 ms.
 const limitMargin = 2
 
 // attach gives the board a new handle, after NVML was opened.

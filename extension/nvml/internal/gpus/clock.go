@@ -16,7 +16,8 @@ import (
 type clock struct {
 	since   uint64    // the last instant that was counted, 0 at first
 	sinceAt time.Time // when it was
-	// soonest is the instant that showed with the least lag, and soonestAt when it showed.
+	// soonest is the instant that the driver returned with the smallest lag, and soonestAt the time
+	// when it was returned.
 	soonest   uint64
 	soonestAt time.Time
 	searched  time.Time // when all samples that the driver keeps were searched, because there was no new one
@@ -31,11 +32,12 @@ const (
 	// NVML's documentation says 1/6 s to 1 s (nvmlUtilization_t).
 	defaultPeriod = time.Second / 6
 	longestPeriod = 3 * time.Second / 2
-	// searchEvery is how often all samples are searched while there is no new one.
+	// searchEvery is the time between searches of all samples while there is no new sample.
 	searchEvery = 10 * time.Second
 )
 
-// start takes the last of the instants as counted, and what came after it and has not shown yet.
+// start makes now, by the clock of the driver, the baseline. Instants before it do not count, even
+// if the driver returns them later.
 func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.sinceAt = now
 	if len(instants) == 0 {
@@ -46,8 +48,8 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
-// plausible sorts instants by time, and returns the new and possible ones. An instant in the future
-// is possible only if all are in the future: the clock was set then.
+// plausible sorts instants by time, and returns the new and possible ones. Instants in the future
+// are dropped, unless all are in the future because the clock was set.
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
@@ -82,9 +84,9 @@ func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
 	return newest
 }
 
-// stand adds to a window for how long its instants stand, and returns when, by the driver's clock,
-// the first begins. An instant covers the time since the previous one. If the driver did not sample
-// in between, it covers a period.
+// stand adds the times that its instants cover to a window. It returns the start of the first of
+// these times, by the clock of the driver. An instant covers the time since the previous one. If
+// the driver did not sample in between, it covers a period.
 func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	c.learn(instants)
 	period := c.samplingPeriod()
@@ -105,7 +107,7 @@ func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	return begins
 }
 
-// learn learns the period of the driver from the distances of instants.
+// learn estimates the sampling period of the driver from the distances of instants.
 func (c *clock) learn(instants []nvml.Utilization) {
 	for i := 1; i < len(instants); i++ {
 		distance := instants[i].Timestamp - instants[i-1].Timestamp
@@ -129,8 +131,8 @@ func (c *clock) samplingPeriod() time.Duration {
 	return c.period
 }
 
-// moment returns the time of the last instant, as of now. If the driver has another clock than the
-// system, the instant that showed soonest returns that clock.
+// moment returns the time of the last instant, as of now. If the clock of the driver is not the
+// system clock, the instant with the smallest lag gives their difference.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)
@@ -143,7 +145,8 @@ func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	return now.Add(-microseconds(expected - timestamp))
 }
 
-// lag returns how long before now a timestamp is, and whether that may be so.
+// lag returns the time from a timestamp of the system clock to now. It returns false if the
+// timestamp is in the future or older than maxLag.
 func lag(timestamp uint64, now time.Time) (time.Duration, bool) {
 	wall := uint64(max(now.UnixMicro(), 0))
 	if timestamp > wall || wall-timestamp > uint64(maxLag.Microseconds()) {

@@ -31,8 +31,8 @@ type point struct {
 }
 
 const (
-	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W
-	// moves it by 10,000 steps.
+	// standsStill is the maximum time without a change of the counter. In this time, the counter of a
+	// GPU that uses 1 W advances by 10,000 steps.
 	standsStill = 10 * time.Second
 	// drawn is the lowest power in mW at which a counter that stands still is wrong.
 	drawn = 1000

@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// reopenEvery is how often NVML is opened again while a GPU is lost: it finds a GPU that came back
-// only then.
+// reopenEvery is the time between attempts to open NVML again while a GPU is lost. NVML does not
+// find a GPU that came back until it is opened again.
 const reopenEvery = time.Minute
 
 var errNoGPU = fmt.Errorf("no NVIDIA GPU that may be read: %w", fs.ErrNotExist)
@@ -36,8 +36,8 @@ type reader struct {
 // Poll, again after failures.
 func New(open func() (nvml.Library, error)) gpulibrary.Reader { return &reader{open: open} }
 
-// Poll implements gpulibrary.Reader. Where NVML is not there, or must be initialized again, the
-// next call opens it.
+// Poll implements gpulibrary.Reader. If NVML is missing or must be initialized again, the next call
+// opens it.
 func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 	if r.library != nil && r.incomplete() && time.Since(r.opened) >= reopenEvery {
 		_ = r.closeLibrary() // an error has no effect: NVML is opened again

@@ -29,8 +29,9 @@ type slice struct {
 	sample nvml.GPMSample // of the last poll
 }
 
-// minActivity is how far two polls are apart that sample the performance monitors. The samples must
-// be 100 ms apart, so that each poll does not need as long as the previous one to find a slice.
+// minActivity is the minimum time between two polls that sample the performance monitors. The
+// samples of a slice must be 100 ms apart. The margin is needed because the time from the start of
+// a poll to the sample varies.
 const minActivity = 150 * time.Millisecond
 
 // readSlices fills the users of a device, and returns the end of the time that they cover.
@@ -60,8 +61,8 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. The use of a slice that came since the last
-// poll is unattributed.
+// readActivities makes users of the slices' processes. The use of a slice that appeared since the
+// last poll is unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) (err error) {
 	g := &b.slices
 	if g.multiprocessors == 0 {

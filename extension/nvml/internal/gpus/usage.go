@@ -47,9 +47,9 @@ type usage struct {
 }
 
 const (
-	// maxLag is how long samples may take to show.
+	// maxLag is the maximum time until the driver returns a sample.
 	maxLag = 2 * time.Second
-	// kept is how long the driver keeps samples at least. Its buffer is made for ten seconds
+	// kept is the minimum time for which the driver keeps samples. Its buffer is made for ten seconds
 	// (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel modules).
 	kept = 8 * time.Second
 	// silence is the uninterrupted busy time without a sample after which the driver counts as one
@@ -67,7 +67,7 @@ type window struct {
 	lost     time.Duration // time whose samples are lost
 }
 
-// forget starts again. The usage of the GPU until the next poll is not measured.
+// forget restarts the measurement. The usage of the GPU until the next poll is not measured.
 func (u *usage) forget() {
 	*u = usage{until: u.until, users: u.users, sampled: u.sampled}
 }
@@ -279,8 +279,8 @@ func together(processes []nvml.Process, used time.Duration) gpulibrary.User {
 	return u
 }
 
-// gap returns the busy time that entries do not explain. Percents are whole: up to one for each
-// entry, nothing is missing.
+// gap returns the busy time that entries do not explain. Percents are whole numbers, so a
+// difference of up to one percent per entry is rounding.
 func (u *usage) gap(w *window) time.Duration {
 	gap := w.busy - u.users.used() - u.users.anonymous
 	if gap <= time.Duration(u.users.entries)*w.covered/100 {

@@ -57,7 +57,7 @@ func sysfsAddress(busID string) (string, error) {
 	domain, rest, found := strings.Cut(strings.ToLower(busID), ":")
 	number, err := strconv.ParseUint(domain, 16, 32)
 	if !found || err != nil {
-		return "", fmt.Errorf("NVML's PCI address %q is none", busID)
+		return "", fmt.Errorf("NVML returned %q, which is not a PCI address", busID)
 	}
 	return fmt.Sprintf("%04x:%s", number, rest), nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for: "libnvidia-ml.so.1".
-// The error is fs.ErrNotExist where the library is not there, or its driver not loaded.
+// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for:
+// "libnvidia-ml.so.1". The error is fs.ErrNotExist if the library is missing or its driver is not
+// loaded.
 func Open(name string) (Library, error) {
 	loaded, err := load(name)
 	if err != nil {
@@ -49,7 +50,8 @@ func load(name string) (uintptr, error) {
 	}
 }
 
-// maxDevices bounds how many GPUs are looked at, and slices of one, if a library counts more: each takes a call.
+// maxDevices is the maximum number of GPUs, and of slices of a GPU, that are read. Each takes a
+// call.
 const maxDevices = 256
 
 type library struct {

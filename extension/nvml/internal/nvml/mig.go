@@ -69,8 +69,8 @@ func (d *device) Multiprocessors() (uint32, error) {
 	return sum, nil
 }
 
-// largestProfile returns the multiprocessors of the largest slice that the GPU can have: those that
-// slices can use together.
+// largestProfile returns the number of multiprocessors of the largest slice that the GPU can have,
+// which is the number that all slices can use together.
 func (d *device) largestProfile() (uint32, error) {
 	var most uint32
 	ret := NotSupported

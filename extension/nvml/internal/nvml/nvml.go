@@ -3,8 +3,8 @@
 // Package nvml calls the part of NVIDIA's management library (NVML) that the extension needs.
 package nvml
 
-// Library is the loaded library. Its methods may hang, as where a GPU has fallen off the bus. One
-// goroutine at a time uses it. Errors are of type Return where NVML returned one.
+// Library is the loaded library. Its methods may hang, for example if a GPU has fallen off the bus.
+// One goroutine at a time uses it. Errors of NVML have the type Return.
 type Library interface {
 	DeviceCount() (int, error)
 	Device(index int) (Device, error)
@@ -29,16 +29,16 @@ type Device interface {
 	PowerLimit() (uint32, error)
 	// Utilization returns the percent of the driver's last sample period in which a kernel ran.
 	Utilization() (uint32, error)
-	// UtilizationSamples returns how busy the graphics and compute engine was at each sampling of
-	// the driver since a timestamp in µs, which is exclusive; 0 stands for all that the driver has
-	// kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES). None, as where the driver does not
-	// sample an idle GPU, is no error. The slice is valid until the next call.
+	// UtilizationSamples returns how busy the graphics and compute engine was at each sampling of the
+	// driver since a timestamp in µs, which is exclusive; 0 selects all samples that the driver has
+	// kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES). If there are no samples, for example
+	// of an idle GPU, the result is empty without an error. The slice is valid until the next call.
 	UtilizationSamples(since uint64) ([]Utilization, error)
 	// ProcessUtilization returns the usage of the GPU by process since a timestamp in µs, exclusive
-	// (nvmlDeviceGetProcessUtilization). Drivers sample the GPU some six times a second, and answer
-	// with one entry per process: the mean over all samples since the timestamp, and the timestamp
-	// of the last one in which the process ran. None is no error. The slice is valid until the next
-	// call.
+	// (nvmlDeviceGetProcessUtilization). Drivers sample the GPU about six times per second, and return
+	// one entry per process: the mean over all samples since the timestamp, and the timestamp of the
+	// last sample in which the process ran. If there are no entries, the result is empty without an
+	// error. The slice is valid until the next call.
 	ProcessUtilization(since uint64) ([]Sample, error)
 	// Processes returns the compute, graphics and MPS processes that have the GPU open, each once,
 	// ordered by PID.
@@ -61,7 +61,7 @@ type Process struct {
 
 // Utilization is how busy a GPU was at one sampling of the driver (nvmlSample_t).
 type Utilization struct {
-	Timestamp uint64 // as that of Sample
+	Timestamp uint64 // like Sample.Timestamp
 	Percent   uint32 // of the sample's period
 }
 

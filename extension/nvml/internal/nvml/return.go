@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// Return is an error code of NVML (nvmlReturn_t). One for a driver or library that is not there is fs.ErrNotExist,
-// one for a missing permission fs.ErrPermission.
+// Return is an error code of NVML (nvmlReturn_t). A code for a missing driver or library is
+// fs.ErrNotExist, and a code for a missing permission is fs.ErrPermission.
 type Return uint32
 
 // The return codes that callers distinguish.

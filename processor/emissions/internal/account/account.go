@@ -23,15 +23,15 @@ type Options struct {
 	PUE float64
 	// MaxSeries is how many series are followed.
 	MaxSeries int
-	// Since is when following began. Of a series that is older, only the energy after its first
-	// point counts.
+	// Since is when following began. If a series is older, only the energy after its first point
+	// counts.
 	Since time.Time
 }
 
 // Point is a point of a cumulative counter of energy.
 type Point struct {
 	Series uint64 // identifies the counter
-	Origin uint64 // identifies what measured it, as returned by Origin
+	Origin uint64 // identifies the component that measured it
 	Start  uint64 // when the counter was at 0; 0 if not available
 	At     uint64
 	Energy uint64 // since Start, at most math.MaxInt64
@@ -75,7 +75,7 @@ type Accounts struct {
 	since   uint64
 	series  map[uint64]*Series
 	origins map[uint64]*origin
-	// forgotten has when the last point was of series that are no longer followed.
+	// forgotten holds the time of the last point of each series that is no longer followed.
 	forgotten map[uint64]uint64
 
 	round uint32
@@ -161,14 +161,14 @@ func (a *Accounts) Observe(p *Point) (*Series, Reason) {
 	return s, reason
 }
 
-// jitter is how far apart two start times of the same counter may be, in nanoseconds: some
-// exporters compute the start time anew for each point.
+// jitter is the maximum difference between two start times of the same counter, in nanoseconds:
+// some exporters compute the start time anew for each point.
 const jitter = uint64(time.Second)
 
 func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
-// count multiplies energy that was used in an interval. The last point of the series is that at the
-// end of the interval.
+// count adds the emissions of energy that was used in an interval. The last point of the series is
+// the point at the end of the interval.
 func (a *Accounts) count(s *Series, energy uint64, spell Spell) {
 	switch t := &s.total; {
 	case a.o.Signal == nil:
@@ -186,8 +186,8 @@ func (a *Accounts) count(s *Series, energy uint64, spell Spell) {
 	}
 }
 
-// Forget forgets the series and origins that were not seen since a time. If they appear again, what
-// they used until then does not count.
+// Forget forgets the series and origins that were not seen since a time. If they appear again, the
+// energy that they used until then does not count.
 func (a *Accounts) Forget(since time.Time) {
 	for id, s := range a.series {
 		if s.seen < since.UnixNano() {
@@ -202,9 +202,10 @@ func (a *Accounts) Forget(since time.Time) {
 	}
 }
 
-// remember notes when the last point was of a series that is not followed: energy of before does
-// not count if it appears again. If there are too many of them, energy of before the latest of
-// their points does not count of any series that appears.
+// remember stores the time of the last point of a series that is not followed. If the series
+// appears again, its energy up to this time does not count. If there are too many such series, they
+// are dropped, and for all series that appear later, energy up to the latest of their times does
+// not count.
 func (a *Accounts) remember(id, at uint64) {
 	if len(a.forgotten) >= a.o.MaxSeries {
 		for _, last := range a.forgotten {

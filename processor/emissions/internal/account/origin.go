@@ -72,8 +72,9 @@ func (a *Accounts) between(o *origin, from, until uint64) Spell {
 	return *known
 }
 
-// begin returns the interval of the first point of a series: the interval of others of its origin,
-// otherwise since the points before, else since its start time.
+// begin returns the interval of the first point of a series. It is the interval of the origin that
+// ends at the point, or else the time since the newest point of earlier rounds, or else since the
+// start time of the point.
 func (a *Accounts) begin(o *origin, p *Point) Spell {
 	if known := o.ending(p.At); known != nil {
 		return *known
@@ -99,8 +100,8 @@ func (o *origin) ending(at uint64) *Spell {
 	return nil
 }
 
-// keep keeps an interval and drops the first to end: slow meters do not take the place of the
-// collection.
+// keep stores an interval in place of the interval that ended first, so that the intervals of slow
+// meters do not displace the interval of the collection.
 func (o *origin) keep(s Spell) Spell {
 	kept := &o.spells[0]
 	for i := range o.spells {

@@ -34,7 +34,7 @@ type Answer struct {
 	Periods []Period
 	// Unchanged reports that the previous answer still holds. It has no Periods.
 	Unchanged bool
-	// Next is the time at which a new answer may be available. The next Ask follows soon after.
+	// Next is the earliest time of a new answer. The next Ask follows soon after.
 	Next time.Time
 }
 

@@ -21,7 +21,7 @@ var (
 
 // MaxRate is the highest carbon intensity that Parse accepts, 3000 g/kWh. Lignite emits 364 g per
 // kWh of heat (IPCC 2006, volume 2, table 2.2: 101 t/TJ), so a plant with an efficiency of 12 %,
-// less than half the intensity of any plant in use, would emit as much. The highest yearly mean of
+// less than half the efficiency of any plant in use, would emit as much. The highest yearly mean of
 // a country is 1306 g/kWh.
 const MaxRate Rate = 3000 * 1_000_000
 

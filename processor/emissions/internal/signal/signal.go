@@ -20,17 +20,17 @@ type Period struct {
 
 // Mean is the mean of a rate over some time, each part weighted by its length.
 type Mean struct {
-	Rate      Rate // rounded to the nearest millionth
+	Rate      Rate // rounded to the nearest µg per kWh
 	Estimated bool // a part of it is
 	Stale     bool // a part of it belongs to an earlier time
 }
 
-// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no
-// provider and does not allocate. Whatever asks a provider does it on a goroutine of its own. A
-// Signal may be used by several goroutines.
+// Signal is a quantity of one place. Mean is called while data is processed: it does not wait for a
+// provider and does not allocate. Providers are polled on separate goroutines. A Signal may be used
+// by several goroutines.
 type Signal interface {
 	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the
-	// same. It is not ok if a part of that time has no rate: none is assumed for it.
+	// same. ok is false if a part of that time has no rate, because no rate is assumed.
 	Mean(from, until time.Time) (m Mean, ok bool)
 }
 

@@ -25,7 +25,7 @@ type Timeline struct {
 
 	mu    sync.Mutex // held for no longer than it takes to copy the spans
 	spans []span     // in order, without overlap; a slice is never changed once it is here
-	used  int64      // the latest moment that was asked for, in ns since 1970
+	used  int64      // the latest time for which Mean was called, in ns since 1970
 }
 
 // span is a time with a constant rate, in ns since 1970.
@@ -37,10 +37,9 @@ type span struct {
 }
 
 const (
-	// kept is how long ago a period may have ended and be kept: data may be delivered late.
+	// kept is the time from the end of a period to its removal, because data may be delivered late.
 	kept = 24 * time.Hour
-	// MaxPeriods is the most periods that a timeline takes at once: a year of quarters of an hour,
-	// and some.
+	// MaxPeriods is the maximum number of periods in one Put. A year has about 35,000 quarter hours.
 	MaxPeriods = 50_000
 	// maxNano is the latest moment that can be represented, in the year 2262.
 	maxNano = 1<<63 - 1
@@ -116,8 +115,8 @@ func (t *Timeline) parse(periods []Period) ([]span, error) {
 	return spans, nil
 }
 
-// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not
-// after it, the last of them keeps its state, so that no later span changes it.
+// fix removes the spans after the time cut, at which new spans begin. fixed is not after cut. Up to
+// fixed, the rate that the last span holds becomes permanent, so that new spans do not change it.
 func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	spans = spans[:sort.Search(len(spans), func(i int) bool { return spans[i].from >= cut })]
 	if len(spans) == 0 {
@@ -140,8 +139,8 @@ func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	return spans
 }
 
-// Mean returns the mean of the rates. It is not ok if a part of the time has no rate. It waits only
-// for another call's search, or the copy of the spans in Put, and does not allocate.
+// Mean returns the mean of the rates. It is not ok if a part of the time has no rate. It waits at
+// most for the copy of the spans in Put, and does not allocate.
 func (t *Timeline) Mean(from, until time.Time) (Mean, bool) {
 	begin, beginOK := nano(from)
 	end, endOK := nano(until)
@@ -150,7 +149,7 @@ func (t *Timeline) Mean(from, until time.Time) (Mean, bool) {
 	}
 	t.mu.Lock()
 	spans := t.spans
-	t.used = max(t.used, end, begin+1) // the rate of a moment was asked for, too
+	t.used = max(t.used, end, begin+1) // Mean also returns the rate at a single moment
 	t.mu.Unlock()
 	return mean(spans, begin, end)
 }

@@ -46,7 +46,7 @@ type Opening struct {
 type Source struct {
 	Provider signal.Provider
 	Options  signal.Options
-	Region   string // by the provider's name; empty if it has no regions
+	Region   string // the provider's name of the region; empty if it has no regions
 }
 
 // localBackoff is the maximum time between two requests to a server or a file of the user that fail.
