@@ -52,9 +52,9 @@ func (m *meter) staticOf(kind power.Class) Static {
 	case model == energyreceiver.StaticFixed:
 		return StaticConfiguration
 	case model != energyreceiver.StaticUtilization && m.trained[kind]:
-		return StaticLearned
+		return StaticTrained
 	case model != energyreceiver.StaticUtilization:
-		return StaticLearning
+		return StaticTraining
 	case kind.Method == power.Modeled:
 		return StaticModel
 	case kind.Method == power.Reported:

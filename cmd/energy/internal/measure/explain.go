@@ -69,7 +69,7 @@ func (r *run) explainZones() {
 		r.warn("The static power of %s is not available, so energy is split by utilization: the joules depend on what else runs. "+
 			"--baseline 10s measures it", list(zones))
 	}
-	if zones := unknown[StaticLearning]; zones != nil {
+	if zones := unknown[StaticTraining]; zones != nil {
 		r.warn("The static power of %s is not trained yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(zones))
 	}
 }

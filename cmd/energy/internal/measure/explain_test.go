@@ -54,7 +54,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 			"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
 			"Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them",
 		}},
-		"static power that is not trained yet": {static: StaticLearning, set: func(*run) {}, want: []string{
+		"static power that is not trained yet": {static: StaticTraining, set: func(*run) {}, want: []string{
 			"The static power of package is not trained yet, so energy is split by utilization or by a first estimate: the joules may be far off",
 		}},
 		"static power that is not known": {static: StaticUnknown, set: func(*run) {}, want: []string{
@@ -72,7 +72,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 	}
 }
 
-func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
+func TestStaticPowerIsTrainedOnceItsModelIs(t *testing.T) {
 	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
 	cfg.Attribution.Preset = energyreceiver.PresetKepler
 	kind := power.Class{Zone: power.Package, Method: power.Measured}
@@ -84,6 +84,6 @@ func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	assert.Equal(t, StaticUnknown, static(nil, false))
 	assert.Equal(t, StaticBaseline, static(baseline, false))
 	cfg.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{energyreceiver.AllZones: {Model: energyreceiver.StaticTrained}}
-	assert.Equal(t, StaticLearning, static(baseline, false), "the baseline does not replace the model")
-	assert.Equal(t, StaticLearned, static(baseline, true))
+	assert.Equal(t, StaticTraining, static(baseline, false), "the baseline does not replace the model")
+	assert.Equal(t, StaticTrained, static(baseline, true))
 }
