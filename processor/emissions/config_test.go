@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 )
@@ -67,6 +68,37 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	cfg, err := load(t, "embodied: {total: 1, lifespan: 1h}")
 	require.NoError(t, err)
 	assert.InDelta(t, 1, cfg.Embodied.Get().Share, 0, "the whole machine by default")
+}
+
+// A section with enabled: false counts as not set, whatever it contains.
+func TestSectionsCanBeDisabled(t *testing.T) {
+	schema, err := readSchema(t).Resolve(nil)
+	require.NoError(t, err)
+	for text, want := range map[string][]string{ // the source of the intensity, and embodied
+		"intensity: {electricity_maps: {enabled: false}, grid: FRA}":                                  {"grid"},
+		"intensity: {watttime: {enabled: false, region: A}, uk_carbon_intensity: {enabled: true}}":    {"uk_carbon_intensity"},
+		"intensity: {uk_carbon_intensity: {enabled: false}, prometheus: {enabled: false}, value: 56}": {"value"},
+		"{intensity: 56, embodied: {enabled: false}}":                                                 {"value"},
+		"{intensity: {enabled: false, grid: FRA}, embodied: {total: 1, lifespan: 1h}}":                {"embodied"},
+	} {
+		cfg, err := load(t, text)
+		require.NoError(t, err, text)
+		var got []string
+		if intensity := cfg.Intensity.Get(); intensity != nil {
+			source, err := intensity.source()
+			require.NoError(t, err, text)
+			got = append(got, source.name)
+		}
+		if cfg.Embodied.HasValue() {
+			got = append(got, "embodied")
+		}
+		assert.Equal(t, want, got, text)
+		settings := map[string]any{}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &settings))
+		assert.NoError(t, schema.Validate(settings), text)
+	}
+	_, err = load(t, "intensity: {file: {enabled: false, path: /etc/intensity.csv}}")
+	assert.ErrorContains(t, err, "intensity: one of value, grid, electricity_maps,")
 }
 
 func TestSchemaAcceptsTheExamples(t *testing.T) {
@@ -178,6 +210,9 @@ func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]*jso
 		schemaSettings(root, s.Items, path, all)
 	}
 	for name, property := range s.Properties {
+		if property.Ref == "#/$defs/enabled" { // of configoptional, in every section
+			continue
+		}
 		all[path+name] = property
 		schemaSettings(root, property, path+name+"::", all)
 	}
