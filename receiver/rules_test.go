@@ -73,12 +73,12 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	}
 }
 
-// After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
+// After the models of each preset are trained: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
 	for name, c := range map[config.Preset]struct {
 		preset       config.Preset // empty if it is the key
 		edit         func(*config.AttributionConfig)
-		learn        func(*testNode)
+		train        func(*testNode)
 		etcd         int64
 		joules       float64 // energy of the node; 0 means 600
 		active, idle figures
@@ -97,7 +97,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		// The lowest power, 20 W at half load, is idle, and shared equally by the five processes
 		// with init. Power above it is shared by CPU time.
 		config.PresetKepler09: {
-			learn: func(n *testNode) {
+			train: func(n *testNode) {
 				n.run(200*joule, map[int]int64{1: 500})
 				n.run(210*joule, map[int]int64{1: 20})
 			},
@@ -105,7 +105,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		},
 		// At rest 40, 41, ... 49 W: median 44.5 and range 4.5 W, so 44.5 - 1.5*4.5 = 37.75 W are static.
 		config.PresetSmartWatts: {
-			learn: func(n *testNode) {
+			train: func(n *testNode) {
 				for i := range uint64(10) {
 					n.run((400+10*i)*joule, map[int]int64{1: 10})
 				}
@@ -119,7 +119,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				c.Tuning.Samples = 2
 				c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			},
-			learn: func(n *testNode) {
+			train: func(n *testNode) {
 				for i := range int64(24) {
 					ticks := []int64{225, 275, 325, 375, 400, 475, 525, 575, 625, 675, 725, 775}[i%12]
 					u := float64(ticks) / 1000
@@ -132,7 +132,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		},
 		// Idle power, here 30 W, is shared equally by the virtual machines. Power above it is shared by use.
 		config.PresetKavanagh: {
-			learn: func(n *testNode) {
+			train: func(n *testNode) {
 				for range 30 {
 					n.run(300*joule, map[int]int64{1: 10})
 				}
@@ -152,12 +152,12 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			})
 			n.start()
 			n.run(300*joule, map[int]int64{1: 900})
-			if c.learn != nil {
+			if c.train != nil {
 				assert.Equal(t, preset == config.PresetKepler09, n.trained(), "before a moment of rest")
-				c.learn(n)
+				c.train(n)
 				assert.True(t, n.trained())
 			} else {
-				assert.Empty(t, n.trainedModels(), "there is nothing to learn")
+				assert.Empty(t, n.trainedModels(), "there is no model to train")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(uint64(cmp.Or(c.joules, 600)*joule), map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
@@ -169,7 +169,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}
 }
 
-func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
+func TestTheUtilizationRuleAppliesUntilTheModelIsTrained(t *testing.T) {
 	for _, split := range config.StaticModelNames {
 		if !split.IsTrained() || split == config.StaticTrained || split == config.StaticMinimum {
 			continue // they have an estimate from the first sample on
@@ -288,7 +288,7 @@ func atRest(c *config.AttributionConfig) {
 	c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 10*time.Second
 }
 
-func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
+func TestTrainingContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	n := sharedNode(t, atRest)
 	source := new(failingSource)
 	n.reads(&source.Procfs, source)

@@ -102,7 +102,7 @@ func (t traces) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tracker.advance(t.now())
-	t.tracker.learn(td)
+	t.tracker.store(td)
 	t.countEvicted(ctx)
 	return nil
 }

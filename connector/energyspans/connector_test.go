@@ -26,10 +26,10 @@ import (
 
 func TestEnergyIsOfTheEntrySpanOfItsService(t *testing.T) {
 	f := start(t, nil)
-	f.learn(tracesOf("front", "GET /", "/", ptrace.SpanKindServer, id(1, 1), spanID{}))
-	f.learn(tracesOf("shop", "GET /cart", "/cart", ptrace.SpanKindServer, id(1, 2), id(1, 1)))
-	f.learn(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 3), id(1, 2)))
-	f.learn(tracesOf("jobs", "work", "", ptrace.SpanKindInternal, id(1, 4), id(1, 1)))
+	f.consumeTraces(tracesOf("front", "GET /", "/", ptrace.SpanKindServer, id(1, 1), spanID{}))
+	f.consumeTraces(tracesOf("shop", "GET /cart", "/cart", ptrace.SpanKindServer, id(1, 2), id(1, 1)))
+	f.consumeTraces(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 3), id(1, 2)))
+	f.consumeTraces(tracesOf("jobs", "work", "", ptrace.SpanKindInternal, id(1, 4), id(1, 1)))
 	f.consume(newEnergy().add(id(1, 4), "", 2).add(id(1, 3), "", 3).add(id(1, 2), "", 4).add(id(1, 1), "", 5).add(spanID{}, "", 6))
 	assert.Equal(t, map[string]int64{"shop GET /cart /cart": 7, "front GET / /": 5, "svc": 6, "jobs work": 2}, f.end())
 }
@@ -37,10 +37,10 @@ func TestEnergyIsOfTheEntrySpanOfItsService(t *testing.T) {
 func TestEnergyWaitsForSpansThatEndLater(t *testing.T) {
 	f := start(t, nil)
 	f.consume(newEnergy().add(id(1, 3), "", 3).add(id(9, 9), "", 2))
-	f.learn(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 3), id(1, 2)))
+	f.consumeTraces(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 3), id(1, 2)))
 	f.pass(30 * time.Second)
 	assert.Empty(t, f.sink.AllMetrics(), "the parent may come")
-	f.learn(tracesOf("shop", "GET /cart", "/cart", ptrace.SpanKindServer, id(1, 2), spanID{}))
+	f.consumeTraces(tracesOf("shop", "GET /cart", "/cart", ptrace.SpanKindServer, id(1, 2), spanID{}))
 	f.pass(31 * time.Second)
 	assert.Empty(t, f.tracker.awaited)
 	f.consume(newEnergy().add(id(8, 8), "", 1)) // waits until the shutdown
@@ -60,7 +60,7 @@ func TestEnergyThatWaitsKeepsItsLabels(t *testing.T) {
 	f := start(t, func(c *Config) { c.Labels = []string{"tenant"} })
 	f.consume(newEnergy().add(id(1, 1), "a", 1).add(id(1, 1), "b", 2).add(id(1, 1), "b", 4))
 	assert.Equal(t, 2, f.tracker.others.memory.Len(), "samples with the same names wait as one")
-	f.learn(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 1), id(1, 2)))
+	f.consumeTraces(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 1), id(1, 2)))
 	f.serve("shop", "GET", id(1, 2))
 	assert.Equal(t, map[string]int64{"shop GET a": 1, "shop GET b": 6}, f.end())
 }
@@ -69,10 +69,10 @@ func TestAChainOfParentsIsFollowedToALimit(t *testing.T) {
 	f := start(t, nil)
 	f.consume(newEnergy().add(id(1, 1), "", 3))
 	for i := range byte(100) {
-		f.learn(tracesOf("shop", fmt.Sprint(i+1), "", ptrace.SpanKindInternal, id(1, i+1), id(1, i+2)))
+		f.consumeTraces(tracesOf("shop", fmt.Sprint(i+1), "", ptrace.SpanKindInternal, id(1, i+1), id(1, i+2)))
 	}
 	f.consume(newEnergy().add(id(1, 1), "", 4))
-	f.learn(tracesOf("loop", "loop", "", ptrace.SpanKindInternal, id(2, 1), id(2, 1)))
+	f.consumeTraces(tracesOf("loop", "loop", "", ptrace.SpanKindInternal, id(2, 1), id(2, 1)))
 	f.consume(newEnergy().add(id(2, 1), "", 5))
 	assert.Equal(t, map[string]int64{"shop " + fmt.Sprint(maxDepth): 7, "loop loop": 5}, f.end())
 }
@@ -85,7 +85,7 @@ func TestEnergyWithoutASpanIsSummedByTheConfiguredLabels(t *testing.T) {
 
 func TestALabelOfTheSameNameAsTheRouteMakesNoSecondSeries(t *testing.T) {
 	f := start(t, func(c *Config) { c.Labels = []string{"http.route"} })
-	f.learn(tracesOf("svc", "", "/a", ptrace.SpanKindServer, id(1, 1), spanID{}))
+	f.consumeTraces(tracesOf("svc", "", "/a", ptrace.SpanKindServer, id(1, 1), spanID{}))
 	f.serve("svc", "GET", id(2, 1))
 	e := newEnergy()
 	e.Dictionary().StringTable().SetAt(3, labelPrefix+"http.route")

@@ -51,13 +51,13 @@ func start(t *testing.T, change func(*Config)) *fixture {
 // limitMemory sets a limit below a MiB.
 func (f *fixture) limitMemory(bytes int) { f.tracker.limit, f.tracker.maxBytes = bytes, bytes/2 }
 
-func (f *fixture) learn(td ptrace.Traces) {
+func (f *fixture) consumeTraces(td ptrace.Traces) {
 	require.NoError(f, traces{f.energySpans}.ConsumeTraces(context.Background(), td))
 }
 
 // serve has a service answer a request: an entry span without a parent.
 func (f *fixture) serve(service, name string, of spanID) {
-	f.learn(tracesOf(service, name, "", ptrace.SpanKindServer, of, spanID{}))
+	f.consumeTraces(tracesOf(service, name, "", ptrace.SpanKindServer, of, spanID{}))
 }
 
 // consume has energyprofile send energy.

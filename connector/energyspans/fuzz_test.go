@@ -35,7 +35,7 @@ func FuzzSpansAndProfiles(f *testing.F) {
 		newBatch(ctx, pd, nil).each(func(_ claim, energy uint64) { want = units.AddSaturating(want, energy) })
 		require.LessOrEqual(t, want, mark)
 		if td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(ofTraces); err == nil {
-			c.learn(td)
+			c.consumeTraces(td)
 		}
 		require.NoError(t, profiles{c.energySpans}.ConsumeProfiles(ctx, pd))
 		require.NoError(t, profiles{c.energySpans}.Shutdown(context.Background()))

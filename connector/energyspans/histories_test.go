@@ -32,7 +32,7 @@ func (h *history) step() {
 	}
 	if h.IntN(2) == 0 {
 		service := fmt.Sprint("service ", h.IntN(2+h.IntN(8)))
-		h.learn(tracesOf(service, fmt.Sprint("span ", h.IntN(6)), "", ptrace.SpanKind(h.IntN(6)), h.span(), h.span()))
+		h.consumeTraces(tracesOf(service, fmt.Sprint("span ", h.IntN(6)), "", ptrace.SpanKind(h.IntN(6)), h.span(), h.span()))
 		return
 	}
 	e := newEnergy()

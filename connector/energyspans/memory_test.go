@@ -39,7 +39,7 @@ func TestNamesKeepNoMessageInMemory(t *testing.T) {
 		require.NoError(t, err)
 		td, err = (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(data)
 		require.NoError(t, err)
-		f.learn(td)
+		f.consumeTraces(td)
 		e := newEnergy().add(numbered(100+i), strings.Clone(long), 1)
 		e.add(numbered(i), strings.Clone(long), 1).add(spanID{}, long, 1)
 		e.ResourceProfiles().At(0).Resource().Attributes().PutStr("service.name", strings.Clone(long))
@@ -57,12 +57,12 @@ func TestMemoryIsBounded(t *testing.T) {
 		"long names": func(f *fixture, first int) { // of different services
 			for i := range 1000 {
 				name := longest(first + i)
-				f.learn(tracesOf(name, name[1:], name[2:], ptrace.SpanKindInternal, numbered(first+i), id(255, 1)))
+				f.consumeTraces(tracesOf(name, name[1:], name[2:], ptrace.SpanKindInternal, numbered(first+i), id(255, 1)))
 			}
 		},
 		"short names": func(f *fixture, first int) {
 			for i := range 1000 {
-				f.learn(tracesOf("svc", "GET", "", ptrace.SpanKindInternal, numbered(first+i), id(255, 1)))
+				f.consumeTraces(tracesOf("svc", "GET", "", ptrace.SpanKindInternal, numbered(first+i), id(255, 1)))
 			}
 		},
 		"waiting energy": func(f *fixture, first int) {
@@ -132,7 +132,7 @@ func TestABatchTakesNoLongerIfMuchIsRemembered(t *testing.T) {
 	full := start(t, func(c *Config) { c.MemoryLimitMiB = 256 })
 	e := newEnergy()
 	for i := range many {
-		full.learn(tracesOf("svc", "", "", ptrace.SpanKindInternal, numbered(i), id(2, 2)))
+		full.consumeTraces(tracesOf("svc", "", "", ptrace.SpanKindInternal, numbered(i), id(2, 2)))
 		e.add(numbered(i), "", 1)
 	}
 	full.consume(e)

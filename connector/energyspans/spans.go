@@ -23,20 +23,20 @@ type span struct {
 	names   sharedNames
 }
 
-// learn stores the spans of traces, and counts the energy that waited for them.
-func (t *tracker) learn(td ptrace.Traces) {
+// store stores the spans of traces, and counts the energy that waited for them.
+func (t *tracker) store(td ptrace.Traces) {
 	for _, rs := range td.ResourceSpans().All() {
 		service := attributeOf(rs.Resource().Attributes(), "service.name")
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, of := range ss.Spans().All() {
-				t.learnSpan(service, of)
+				t.storeSpan(service, of)
 			}
 		}
 	}
 }
 
-// learnSpan stores a span. If two spans have the same ID, it ignores the second.
-func (t *tracker) learnSpan(service string, of ptrace.Span) {
+// storeSpan stores a span. If two spans have the same ID, it ignores the second.
+func (t *tracker) storeSpan(service string, of ptrace.Span) {
 	id := spanID{of.TraceID(), of.SpanID()}
 	if _, known := t.spans[id]; known || id.trace.IsEmpty() || id.span.IsEmpty() {
 		return

@@ -27,8 +27,8 @@ func (m *noting) Active(p attribution.Portion) units.Energy {
 	return p.Above(units.Energy(units.MulDiv(uint64(m.static), uint64(p.Elapsed), uint64(time.Second))))
 }
 
-// learned returns the busy time of each portion from which a model learns.
-func (m *noting) learned() (busy []units.CPUTime) {
+// training returns the busy time of each portion with which a model is trained.
+func (m *noting) training() (busy []units.CPUTime) {
 	for _, p := range m.portions {
 		if !p.Partial {
 			busy = append(busy, p.Busy)
@@ -265,13 +265,13 @@ func TestNoStaticEnergyIsSubtractedForTimeWithoutMeasurement(t *testing.T) {
 
 // Two supplies of one machine are polled together: their energy is divided together, as the static
 // power is that of both.
-func TestNothingIsLearnedFromABusyTimeThatIsAssumed(t *testing.T) {
+func TestABusyTimeThatIsAssumedDoesNotTrain(t *testing.T) {
 	b, m := newNoting(t, 0)
 	for _, u := range []attribution.Usage{{Busy: 1, Total: 10}, {Busy: 10, Total: 10, Assumed: true}, {}, {Busy: 10, Total: 10, Assumed: true}, {Busy: 2, Total: 10}} {
 		b.node.Assumed = u.Assumed
 		b.observe(units.Joule, u.Busy, u.Total)
 	}
-	assert.Equal(t, []units.CPUTime{1, 2}, m.learned())
+	assert.Equal(t, []units.CPUTime{1, 2}, m.training())
 	assert.InDelta(t, 5, b.active(), 0)
 }
 

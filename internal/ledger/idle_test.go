@@ -132,7 +132,7 @@ func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	assert.Zero(t, idle["4"])
 }
 
-// The base of 48 W was learned while the excluded process ran, and includes it.
+// The base of 48 W was trained while the excluded process ran, and includes it.
 func TestTrainedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},

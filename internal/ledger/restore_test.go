@@ -134,11 +134,11 @@ func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 	}
 }
 
-func TestNothingIsLearnedFromTheTimeOfARestart(t *testing.T) {
+func TestTheTimeOfARestartDoesNotTrain(t *testing.T) {
 	b, m := newNoting(t, 0)
 	b.restart()
 	b.observe(units.Joule, 1, 2)
-	assert.Empty(t, m.learned())
+	assert.Empty(t, m.training())
 	b.observe(units.Joule, 1, 2)
-	assert.Len(t, m.learned(), 1)
+	assert.Len(t, m.training(), 1)
 }

@@ -289,7 +289,7 @@ func crowdRules() map[string]attribution.Rules {
 		"resting":    func() *static.Model { return static.NewResting(0.1) },
 		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
 		"regression": func() *static.Model { return static.NewRegression(3, 5) },
-		"learned":    static.NewCurve,
+		"trained":    static.NewCurve,
 	} {
 		rules[name] = attribution.Rules{
 			Models: [attribution.MaxKinds]attribution.StaticPowerModel{packages: create(), drams: create()},

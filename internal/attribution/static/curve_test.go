@@ -102,8 +102,8 @@ func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, a
 // firstLoads is where the measurement of the curves that are measured begins, in percent of load.
 var firstLoads = map[string]float64{"Xeon E5-2620 v3": 0, "Threadripper 1950X": 2.8, "Xeon E3-1240 V2": 2.5}
 
-// learnedOver returns a learned model after a day.
-func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.Model {
+// trainedOver returns a model that was trained for a day.
+func trainedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.Model {
 	r := rand.New(rand.NewPCG(seed, 2))
 	model := static.NewCurve()
 	day(r, floor, peak, func(load float64) {
@@ -112,8 +112,8 @@ func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.M
 	return model
 }
 
-// learnedCase is a learned model after a day on a curve.
-type learnedCase struct {
+// trainedCase is a model that was trained for a day on a curve.
+type trainedCase struct {
 	loadCurve
 	floor, noise float64
 	model        *static.Model
@@ -121,26 +121,26 @@ type learnedCase struct {
 	at           float64 // the load with it
 }
 
-func (c *learnedCase) String() string {
+func (c *trainedCase) String() string {
 	return fmt.Sprintf("%s, %.0f %% at night, noise of %g: at a load of %.2f, %.2f W at rest and not %.2f", c.name, 100*c.floor,
 		c.noise, c.at, c.model.StaticPower(0), c.loadCurve.at(0))
 }
 
 // isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in
 // the case, so that what is below it is flat.
-func (c *learnedCase) isFlatAtFirst() bool { return c.floor > 0 && firstLoads[c.name] > 0.6 }
+func (c *trainedCase) isFlatAtFirst() bool { return c.floor > 0 && firstLoads[c.name] > 0.6 }
 
-// learnedCases returns models after days of steady intervals with nights at these loads, on all curves.
-var learnedCases = sync.OnceValue(func() (cases []*learnedCase) {
+// trainedCases returns models after days of steady intervals with nights at these loads, on all curves.
+var trainedCases = sync.OnceValue(func() (cases []*trainedCase) {
 	for _, c := range allCurves() {
 		for _, floor := range nights {
 			for seed, noise := range []float64{0, 0.01} {
 				if floor == 0.1 && noise == 0 {
 					continue // it takes a while, and shows the same
 				}
-				model := learnedOver(c, uint64(seed), floor, 0.5+0.2*float64(seed), noise)
+				model := trainedOver(c, uint64(seed), floor, 0.5+0.2*float64(seed), noise)
 				e, at := worst(model.Active, c)
-				cases = append(cases, &learnedCase{c, floor, noise, model, e, at})
+				cases = append(cases, &trainedCase{c, floor, noise, model, e, at})
 			}
 		}
 	}
@@ -149,8 +149,8 @@ var learnedCases = sync.OnceValue(func() (cases []*learnedCase) {
 
 var nights = []float64{0, 0.01, 0.02, 0.03, 0.05, 0.1}
 
-func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.T) {
-	for _, c := range learnedCases() {
+func TestTheTrainedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.T) {
+	for _, c := range trainedCases() {
 		if c.floor > 0.02 {
 			continue
 		}
@@ -164,9 +164,9 @@ func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.
 }
 
 // Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the
-// tests take what it begins with. The model cannot know, and does not call it learned.
-func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
-	for _, c := range learnedCases() {
+// tests assume the power at its first load. The model has no samples there, and is not trained.
+func TestTheTrainedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
+	for _, c := range trainedCases() {
 		if c.floor > 0.05 || c.isFlatAtFirst() {
 			continue
 		}
@@ -179,9 +179,9 @@ func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testin
 }
 
 // What lies below a load that the node never left is not known, however smooth the power is above.
-func TestTheLearnedCurveIsNotCalledLearnedFarFromRest(t *testing.T) {
+func TestTheCurveIsNotTrainedFarFromRest(t *testing.T) {
 	logErrors(t)
-	for _, c := range learnedCases() {
+	for _, c := range trainedCases() {
 		assert.Equal(t, c.floor < 0.03, c.model.Trained(0), c)
 		assert.True(t, c.model.StandardError(0) > 0 || c.floor > 0.05, c)
 	}
@@ -193,7 +193,7 @@ func logErrors(t *testing.T) {
 		for _, flat := range []bool{false, true} {
 			n, inUse := 0, 0
 			least, most := 0.0, 0.0
-			for _, c := range learnedCases() {
+			for _, c := range trainedCases() {
 				if c.floor != floor || c.isFlatAtFirst() != flat {
 					continue
 				}
@@ -212,7 +212,7 @@ func logErrors(t *testing.T) {
 // Static power does not drift on these curves, but the standard error allows for drift. On measured machines
 // it is exceeded more often: see receiver/test/replay.
 func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T) {
-	within := func(name string, cases []*learnedCase, of func(*learnedCase) bool) (n, in float64) {
+	within := func(name string, cases []*trainedCase, of func(*trainedCase) bool) (n, in float64) {
 		for _, c := range cases {
 			if of(c) {
 				n++
@@ -225,16 +225,16 @@ func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T)
 		return n, in
 	}
 	for _, measured := range []bool{false, true} {
-		part := func(c *learnedCase) bool {
+		part := func(c *trainedCase) bool {
 			_, is := firstLoads[c.name]
 			return c.model.Trained(0) && is == measured
 		}
-		n, in := within(fmt.Sprintf("steady, measured curves: %v", measured), learnedCases(), part)
+		n, in := within(fmt.Sprintf("steady, measured curves: %v", measured), trainedCases(), part)
 		more, moreIn := within(fmt.Sprintf("moments of rest, measured curves: %v", measured), lifeCases(), part)
 		assert.GreaterOrEqual(t, (in+moreIn)/(n+more), 0.675, "measured curves: %v", measured)
 	}
 	for _, floor := range nights[3:] {
-		n, in := within(fmt.Sprintf("steady, nights at %.0f %%, not called learned", 100*floor), learnedCases(), func(c *learnedCase) bool {
+		n, in := within(fmt.Sprintf("steady, nights at %.0f %%, not trained", 100*floor), trainedCases(), func(c *trainedCase) bool {
 			return c.floor == floor && !c.model.Provisional(0)
 		})
 		assert.GreaterOrEqual(t, in/n, 0.6, "nights at %v", floor)
@@ -242,7 +242,7 @@ func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T)
 }
 
 // A node for batch jobs is at rest or at full load, and hardly ever in between.
-func TestTheLearnedCurveNeedsNoLoadsInBetween(t *testing.T) {
+func TestTheTrainedCurveNeedsNoLoadsInBetween(t *testing.T) {
 	for _, c := range loadCurves {
 		r := rand.New(rand.NewPCG(1, 2))
 		model := static.NewCurve()
@@ -259,7 +259,7 @@ func TestTheLearnedCurveNeedsNoLoadsInBetween(t *testing.T) {
 	}
 }
 
-func TestTheLearnedCurveDoesNotTrustAFewSamples(t *testing.T) {
+func TestTheTrainedCurveDoesNotTrustAFewSamples(t *testing.T) {
 	c := loadCurves[3]
 	model := static.NewCurve()
 	for i := range 50 {
@@ -269,10 +269,10 @@ func TestTheLearnedCurveDoesNotTrustAFewSamples(t *testing.T) {
 	assert.False(t, model.Trained(0))
 }
 
-// A machine that draws 5 W more from one day on is learned within a few days, without a jump.
-func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
+// A machine that draws 5 W more from one day on is followed within a few days, without a jump.
+func TestTheTrainedCurveDriftsWithTheMachine(t *testing.T) {
 	c := loadCurves[3]
-	model := learnedOver(c, 1, 0, 0.7, 0.01)
+	model := trainedOver(c, 1, 0, 0.7, 0.01)
 	r := rand.New(rand.NewPCG(3, 4))
 	before := model.StaticPower(0)
 	for range 5 {
@@ -286,10 +286,10 @@ func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	assert.InDelta(t, 45, before, 1)
 }
 
-// A machine that draws 20 W more from one day on, and never rests from then on, is learned within two weeks.
-func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
+// A machine that draws 20 W more from one day on, and never rests from then on, is followed within two weeks.
+func TestTheTrainedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 	c := loadCurves[3]
-	model := learnedOver(c, 1, 0, 0.7, 0.01)
+	model := trainedOver(c, 1, 0, 0.7, 0.01)
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 14 {
 		day(r, 0.06, 0.7, func(load float64) {
@@ -304,23 +304,23 @@ func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
 	flat := loadCurve{"flat", func(float64) float64 { return 4 }}
 	for seed, noise := range []float64{0, 0.001, 0.01} {
-		model := learnedOver(flat, uint64(seed), 0.01, 0.6, noise)
+		model := trainedOver(flat, uint64(seed), 0.01, 0.6, noise)
 		assert.InDelta(t, 4, model.StaticPower(0), 0.02)
 	}
 }
 
 func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
 	steep := loadCurve{"steep", through(0, 0, 5, 0, 100, 950)}
-	assert.Zero(t, learnedOver(steep, 1, 0.06, 0.6, 0).StaticPower(0))
+	assert.Zero(t, trainedOver(steep, 1, 0.06, 0.6, 0).StaticPower(0))
 	falling := loadCurve{"falling", through(0, 100, 100, 50)}
-	assert.InDelta(t, falling.at(0.06), learnedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
+	assert.InDelta(t, falling.at(0.06), trainedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
 }
 
-// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough
+// With nights at 5 % the estimate is in use before the model is trained. A moment of rest is enough
 // for that, and a month without one makes it doubtful again.
-func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
+func TestTheCurveIsTrainedWhileItKnowsRest(t *testing.T) {
 	c := loadCurves[3]
-	model := learnedOver(c, 1, 0.05, 0.6, 0.003)
+	model := trainedOver(c, 1, 0.05, 0.6, 0.003)
 	assert.False(t, model.Trained(0))
 	assert.InDelta(t, c.at(0), model.StaticPower(0), 0.5)
 	p := interval(0.2, c.at(0.2))
@@ -343,9 +343,9 @@ func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 }
 
 // Before, the static power in use is 5 W too high. Ten minutes of rest would not be enough to follow.
-func TestTheFirstEstimateThatIsCalledLearnedIsInUseAtOnce(t *testing.T) {
+func TestTheFirstTrainedEstimateIsInUseAtOnce(t *testing.T) {
 	c := loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.005)) + 80*u }}
-	model := learnedOver(c, 1, 0.05, 0.6, 0)
+	model := trainedOver(c, 1, 0.05, 0.6, 0)
 	assert.False(t, model.Trained(0))
 	assert.InDelta(t, 45, model.StaticPower(0), 0.5)
 	for i := 0; i < 1000 && !model.Trained(0); i++ {
@@ -357,9 +357,9 @@ func TestTheFirstEstimateThatIsCalledLearnedIsInUseAtOnce(t *testing.T) {
 }
 
 // Otherwise it would come and go on a machine whose nights are at the limit.
-func TestWhatIsCalledLearnedMayBeWorseThanWhatIsSoForTheFirstTime(t *testing.T) {
+func TestATrainedCurveMayBecomeWorseThanOneThatIsNotTrainedYet(t *testing.T) {
 	c := loadCurves[3]
-	model := learnedOver(c, 1, 0.02, 0.6, 0.003)
+	model := trainedOver(c, 1, 0.02, 0.6, 0.003)
 	assert.True(t, model.Trained(0))
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 30 {
@@ -367,6 +367,6 @@ func TestWhatIsCalledLearnedMayBeWorseThanWhatIsSoForTheFirstTime(t *testing.T) 
 			model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
 		})
 	}
-	assert.True(t, model.Trained(0), "learned before")
-	assert.False(t, learnedOver(c, 1, 0.03, 0.6, 0.003).Trained(0), "not learned before")
+	assert.True(t, model.Trained(0), "trained before")
+	assert.False(t, trainedOver(c, 1, 0.03, 0.6, 0.003).Trained(0), "not trained before")
 }

@@ -144,8 +144,8 @@ func (l life) portions(r *rand.Rand, c loadCurve, each func(portion)) {
 	}
 }
 
-// learned returns a learned model after a day.
-func (l life) learned(c loadCurve) *static.Model {
+// trained returns a model that was trained for a day.
+func (l life) trained(c loadCurve) *static.Model {
 	model := static.NewCurve()
 	model.TakeShortSamples()
 	l.portions(rand.New(rand.NewPCG(1, 2)), c, func(p portion) { model.Active(p) })
@@ -162,12 +162,12 @@ var momentsOfRest = []life{
 }
 
 // lifeCases returns models after these days, on all curves.
-var lifeCases = sync.OnceValue(func() (cases []*learnedCase) {
+var lifeCases = sync.OnceValue(func() (cases []*trainedCase) {
 	for _, l := range momentsOfRest {
 		for _, c := range allCurves() {
-			model := l.learned(c)
+			model := l.trained(c)
 			e, at := worst(model.Active, c)
-			cases = append(cases, &learnedCase{c, l.floor, 0, model, e, at})
+			cases = append(cases, &trainedCase{c, l.floor, 0, model, e, at})
 		}
 	}
 	return cases
@@ -210,13 +210,13 @@ func randomCurve(seed uint64) loadCurve {
 	return loadCurve{fmt.Sprintf("random curve %d", seed), through(points...)}
 }
 
-func TestCurvesThatNothingWasMadeForAreLearned(t *testing.T) {
+func TestRandomCurvesAreTrained(t *testing.T) {
 	var steady, short float64
 	var held [3]int // by the standard error, of steady nights at 1 %, moments of rest, steady nights at 5 %
 	steadyDay := make([]float64, 0, 40)
 	for seed := range uint64(40) {
 		c := randomCurve(seed)
-		near, rests, far := learnedOver(c, seed, 0.01, 0.6, 0.003), life{16, 0.05, 100 * time.Millisecond}.learned(c), learnedOver(c, seed, 0.05, 0.6, 0.003)
+		near, rests, far := trainedOver(c, seed, 0.01, 0.6, 0.003), life{16, 0.05, 100 * time.Millisecond}.trained(c), trainedOver(c, seed, 0.05, 0.6, 0.003)
 		e, at := worst(near.Active, c)
 		assert.LessOrEqual(t, math.Abs(e), 0.1, "%s, nights at 1 %%, at a load of %.2f", c.name, at)
 		steady = max(steady, math.Abs(e))
@@ -255,7 +255,7 @@ var bends = []struct {
 	name   string
 	at     func(part float64) float64
 	shows  bool    // in what the levels nearest to rest say alone
-	little bool    // so little that it is called learned after nights at 1 and 2 %
+	little bool    // so little that the model is trained after nights at 1 and 2 %
 	most   float64 // error with moments of rest of 64 CPUs
 }{
 	{"load^0.75", func(part float64) float64 { return math.Pow(part, 0.75) }, true, true, 0.15},
@@ -266,11 +266,11 @@ var bends = []struct {
 
 // Measurements at every 10 % do not show how the power bends in between, and the tests' curves are
 // straight there. With another bend below the first 10 % only moments of rest show the static
-// power: the night's load decides. Some bends show in the levels nearest to rest: then the static
-// power is not called learned where it is far off.
+// power: the night's load decides. Some bends show in the levels nearest to rest: the model is
+// then not trained if its static power is far off.
 func TestABendBelowThePointsOfAMeasurement(t *testing.T) {
 	for _, bend := range bends {
-		tally := func(name string, after func(loadCurve) *static.Model) (learned int, called, most float64) {
+		tally := func(name string, after func(loadCurve) *static.Model) (trained int, called, most float64) {
 			within := 0
 			for _, c := range measuredFromRest() {
 				c = c.bent(bend.at)
@@ -278,41 +278,41 @@ func TestABendBelowThePointsOfAMeasurement(t *testing.T) {
 				e, _ := worst(model.Active, c)
 				most = max(most, math.Abs(e))
 				if model.Trained(0) {
-					learned++
+					trained++
 					called = max(called, math.Abs(e))
 				}
 				if math.Abs(model.StaticPower(0)-c.at(0)) <= model.StandardError(0) {
 					within++
 				}
 			}
-			t.Logf("%s, %s: up to %.1f %%; %d of %d called learned, up to %.1f %%; within the standard error %d", bend.name, name, 100*most, learned,
+			t.Logf("%s, %s: up to %.1f %%; %d of %d trained, up to %.1f %%; within the standard error %d", bend.name, name, 100*most, trained,
 				len(measuredFromRest()), 100*called, within)
-			return learned, called, most
+			return trained, called, most
 		}
 		for _, night := range []float64{0, 0.01, 0.02, 0.05} {
-			learned, _, most := tally(fmt.Sprintf("steady nights at %.0f %%", 100*night), func(c loadCurve) *static.Model {
-				return learnedOver(c, 1, night, 0.6, 0.003)
+			trained, _, most := tally(fmt.Sprintf("steady nights at %.0f %%", 100*night), func(c loadCurve) *static.Model {
+				return trainedOver(c, 1, night, 0.6, 0.003)
 			})
 			switch {
 			case night == 0:
-				assert.Equal(t, len(measuredFromRest()), learned, bend.name)
+				assert.Equal(t, len(measuredFromRest()), trained, bend.name)
 				assert.Less(t, most, 0.06, bend.name)
 			case night > 0.03:
-				assert.Zero(t, learned, bend.name)
+				assert.Zero(t, trained, bend.name)
 			case bend.little:
-				assert.Equal(t, len(measuredFromRest()), learned, bend.name)
+				assert.Equal(t, len(measuredFromRest()), trained, bend.name)
 				assert.Less(t, most, 0.1, "%s, nights at %g", bend.name, night)
 			case bend.shows:
-				assert.Zero(t, learned, "%s, nights at %g", bend.name, night)
+				assert.Zero(t, trained, "%s, nights at %g", bend.name, night)
 			default:
 				assert.Greater(t, most, 0.15, "%s, nights at %g", bend.name, night)
 			}
 		}
 		for cpus, limit := range map[int]float64{16: 0.03, 64: bend.most} {
-			learned, called, most := tally(fmt.Sprintf("moments of rest of %d CPUs", cpus), life{cpus, 0.05, 100 * time.Millisecond}.learned)
+			trained, called, most := tally(fmt.Sprintf("moments of rest of %d CPUs", cpus), life{cpus, 0.05, 100 * time.Millisecond}.trained)
 			assert.Less(t, most, limit, "%s, %d CPUs", bend.name, cpus)
 			if cpus == 16 {
-				assert.Equal(t, len(measuredFromRest()), learned, bend.name)
+				assert.Equal(t, len(measuredFromRest()), trained, bend.name)
 			} else if bend.shows {
 				assert.Less(t, called, 0.12, bend.name)
 			}
@@ -332,28 +332,28 @@ func (c loadCurve) bent(bend func(float64) float64) loadCurve {
 	return c
 }
 
-// On more CPUs, or in longer windows, some job runs at any time. What is called learned is right
-// all the same.
-func TestWithFewMomentsOfRestTheCurveIsRightOrNotCalledLearned(t *testing.T) {
+// On more CPUs, or in longer windows, some job runs at any time. A trained model is right
+// even then.
+func TestWithFewMomentsOfRestTheCurveIsRightOrNotTrained(t *testing.T) {
 	for _, l := range []life{
 		{16, 0.1, time.Second}, {64, 0.05, 100 * time.Millisecond}, {64, 0.05, time.Second}, {64, 0.1, 100 * time.Millisecond},
 	} {
-		learned, n, most := 0, 0, 0.0
+		trained, n, most := 0, 0, 0.0
 		for i, c := range allCurves() {
 			if i%4 > 0 {
 				continue // it takes a while
 			}
 			n++
-			model := l.learned(c)
+			model := l.trained(c)
 			if !model.Trained(0) {
 				continue
 			}
-			learned++
+			trained++
 			e, at := worst(model.Active, c)
 			assert.LessOrEqual(t, math.Abs(e), 0.15, "%v: %s, at a load of %.2f, %.2f W at rest and not %.2f", l, c.name, at,
 				model.StaticPower(0), c.at(0))
 			most = max(most, math.Abs(e))
 		}
-		t.Logf("%v: %d of %d learned, up to %.0f %%", l, learned, n, 100*most)
+		t.Logf("%v: %d of %d trained, up to %.0f %%", l, trained, n, 100*most)
 	}
 }

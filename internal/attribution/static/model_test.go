@@ -131,7 +131,7 @@ func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
 	}
 }
 
-func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
+func TestATrainedStaticPowerIsOfAllZones(t *testing.T) {
 	model := static.NewBase(0.05, 10*time.Second)
 	p := interval(0, 60)
 	p.Zones, p.Of = 2, 2
@@ -142,7 +142,7 @@ func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
 	p = interval(0, 10)
 	p.Zones, p.Of = 1, 2
 	model.Active(p)
-	assert.InDelta(t, 60, model.StaticPower(0), 0, "and nothing is learned of one")
+	assert.InDelta(t, 60, model.StaticPower(0), 0, "one zone does not train the model")
 	p = interval(0, 50)
 	p.Zones, p.Of = 1, 1
 	assert.Equal(t, 200*units.Joule, model.Active(p), "also where the other one is not known yet, as after a restart")
@@ -168,7 +168,7 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 		{99 * time.Millisecond, 10},
 		{101 * time.Millisecond, 10},
 	} {
-		model := static.NewResting(0.1) // learns from ten samples
+		model := static.NewResting(0.1) // trained with ten samples
 		p := interval(0, 5)
 		p.Elapsed, p.Energy = c.window, units.Energy(5e6*c.window.Seconds())
 		for range 10*c.windows - 1 {
@@ -182,7 +182,7 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 }
 
 // A sample of a second and more counts as one, a shorter one by its length.
-func TestTheLearnedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
+func TestTheTrainedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
 	short := func() *static.Model {
 		model := static.NewCurve()
 		model.TakeShortSamples()
@@ -219,7 +219,7 @@ func TestTheLearnedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
 	}
 }
 
-func TestALongGapIsNotLearnedFrom(t *testing.T) {
+func TestALongGapDoesNotTrain(t *testing.T) {
 	model := static.NewMinimum()
 	p := interval(0, 5)
 	p.Elapsed = time.Hour
@@ -228,7 +228,7 @@ func TestALongGapIsNotLearnedFrom(t *testing.T) {
 }
 
 // The zone is read over 10 of its 20 s: its 300 J are not 15 W over 20 s.
-func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
+func TestADroppedZoneDoesNotTrain(t *testing.T) {
 	model := static.NewBase(0.5, 10*time.Second)
 	engine := ledger.New(ledger.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{model},
@@ -249,14 +249,14 @@ func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 	assert.False(t, model.Trained(0))
 }
 
-// all are the learned models, each with loads that it learns from.
-func allLearned() map[string]func() *static.Model {
+// allModels returns the constructors of the trained models, by name.
+func allModels() map[string]func() *static.Model {
 	return map[string]func() *static.Model{
 		"minimum":    static.NewMinimum,
 		"resting":    func() *static.Model { return static.NewResting(0.1) },
 		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
 		"regression": func() *static.Model { return static.NewRegression(3, 5) },
-		"learned":    static.NewCurve,
+		"trained":    static.NewCurve,
 	}
 }
 
@@ -266,8 +266,8 @@ func varied(i int) (load, watts float64) {
 	return load, 40 + 80*load + math.Sin(float64(i))
 }
 
-func TestALearnedModelSurvivesARestart(t *testing.T) {
-	for name, create := range allLearned() {
+func TestATrainedModelSurvivesARestart(t *testing.T) {
+	for name, create := range allModels() {
 		before := create()
 		_, ok := before.State(0)
 		assert.False(t, ok, name)
@@ -289,7 +289,7 @@ func TestALearnedModelSurvivesARestart(t *testing.T) {
 	}
 }
 
-// Versions before the unreleased one stored the same sums. What they called learned is in use, and
+// Versions before the unreleased one stored the same sums. What was trained before is in use, and
 // judged anew.
 func TestAStoredCurveOfAnEarlierVersionIsTaken(t *testing.T) {
 	for _, c := range []struct {
@@ -312,7 +312,7 @@ func TestAStoredCurveOfAnEarlierVersionIsTaken(t *testing.T) {
 }
 
 func TestAnImpossibleStoredModelIsRejected(t *testing.T) {
-	for name, create := range allLearned() {
+	for name, create := range allModels() {
 		before := create()
 		for i := range 5000 {
 			before.Active(interval(varied(i)))
@@ -337,8 +337,8 @@ func TestAnImpossibleStoredModelIsRejected(t *testing.T) {
 
 // More than a day, so that everything occasional happens: a new estimate, fading, the lowest power
 // of another day.
-func TestLearningAllocatesNothing(t *testing.T) {
-	for name, create := range allLearned() {
+func TestTrainingAllocatesNothing(t *testing.T) {
+	for name, create := range allModels() {
 		model := create()
 		i := 0
 		step := func() {
@@ -361,7 +361,7 @@ func of(domain int, load, watts float64) attribution.Portion {
 }
 
 func TestEachDomainHasAStaticPowerOfItsOwn(t *testing.T) {
-	for name, create := range allLearned() {
+	for name, create := range allModels() {
 		both, first, second := create(), create(), create()
 		for i := range 5000 {
 			load, watts := varied(i)

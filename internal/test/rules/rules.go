@@ -2,8 +2,8 @@
 
 // Package rules holds the attribution rules of other tools, each as its source has it, so that the
 // lab can run them beside the receiver's. A rule is a function of what its tool reads in one of its
-// intervals; some remember what they have learned. What a rule needs and the lab does not have is
-// named at the rule.
+// intervals; some train a model. What a rule needs and the lab does not have is named at the
+// rule.
 package rules
 
 // Energy is energy by zone kind, in J.

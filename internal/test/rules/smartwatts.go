@@ -84,7 +84,7 @@ func (s *SmartWatts) Observe(i *Interval) Report {
 	return r
 }
 
-// observe returns the power of each user under the model as it was, and learns from the sample.
+// observe returns the power of each user under the previous model, and adds the sample to it.
 func (h *history) observe(all eventSample, each []events, tdp float64) []float64 {
 	var watts []float64
 	predicted := h.weights.of(all.events)

@@ -140,7 +140,7 @@ func (b *BPF) scan(t *proc.Table, of Request, now time.Duration) error {
 		b.table = nil
 		return err
 	}
-	b.cgroups.learn()
+	b.cgroups.drain()
 	s := t.Begin(now)
 	b.seeListed(s, &l)
 	s.End(0)
@@ -227,7 +227,7 @@ func (b *BPF) scanRan(t *proc.Table, now time.Duration, all bool) (done bool, er
 		b.table = nil
 		return false, err
 	}
-	b.cgroups.learn()
+	b.cgroups.drain()
 	s := t.Begin(now)
 	slices := addSlices(s, ran.Slices)
 	for i := range ran.Processes {

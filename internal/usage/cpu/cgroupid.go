@@ -51,8 +51,8 @@ func (c *cgroupPaths) listen(types *btf.Cache) {
 	c.created, c.refused = openCreations(types)
 }
 
-// learn records the paths of the cgroups that were created since the last call.
-func (c *cgroupPaths) learn() {
+// drain records the paths of the cgroups that were created since the last call.
+func (c *cgroupPaths) drain() {
 	if c.created != nil {
 		_ = c.created.Drain(c.remember) // after an error, the paths are found in the hierarchy
 	}

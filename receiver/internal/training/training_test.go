@@ -56,7 +56,7 @@ func (m *trainingMachine) training(t *testing.T, trained Models) (*Training, *at
 	return l, &rules
 }
 
-func TestLearnedModelsAreStoredByDomain(t *testing.T) {
+func TestTrainedModelsAreStoredByDomain(t *testing.T) {
 	m := &trainingMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
 	l, rules := m.training(t, Models{})
 	for domain := range m.domains() {
@@ -102,7 +102,7 @@ func TestThePowerModelOfAWeightIsStoredWithTheStaticModels(t *testing.T) {
 	assert.Equal(t, (&ridge.Model{}).State(), model.State(), "the hardware changed while the receiver ran")
 }
 
-func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
+func TestOnlyCurvesOfPromptZonesAreTrainedWithShortWindows(t *testing.T) {
 	prompt := power.Zone{Kind: power.Package, Method: power.Measured, Prompt: true}
 	late := prompt
 	late.Prompt = false
@@ -135,15 +135,15 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 			Energy: units.Joule, Total: units.Second, Elapsed: 100 * time.Millisecond, Zones: 1, Of: 1, OfAll: 1,
 		})
 		state, _ := model.State(0)
-		learned := 0.0
+		trained := 0.0
 		for _, number := range state.Estimator {
-			learned += number
+			trained += number
 		}
-		assert.Equal(t, c.short, learned > 0, name)
+		assert.Equal(t, c.short, trained > 0, name)
 	}
 }
 
-func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
+func TestATrainedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	const first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU\n" +
 		"stepping\t: 7\nmicrocode\t: 0x1\ncpu MHz\t\t: 1200.000\n\n"
 	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
@@ -208,7 +208,7 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	}
 }
 
-func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
+func TestATrainedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 	of := func(split config.StaticModel, edit func(*config.AttributionConfig)) string {
 		cfg := simpleConfig()
 		cfg.Attribution.StaticPower = allStatic(split)
@@ -252,18 +252,18 @@ func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
 	}
 }
 
-// gpuLearner is a receiver's learning on a machine with a package and GPUs.
-type gpuLearner struct {
+// gpuTraining is the training on a machine with a package and GPUs.
+type gpuTraining struct {
 	*Training
 	rules    attribution.Rules
 	domains  []units.Domain
 	readings []power.Reading
 }
 
-func newGPULearner(kept Models) *gpuLearner {
+func newGPUTraining(kept Models) *gpuTraining {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(config.StaticMinimum)
-	l := &gpuLearner{
+	l := &gpuTraining{
 		Training: &Training{cfg: cfg, logger: zap.NewNop(), Trained: kept},
 		rules:    engineRules(cfg), domains: []units.Domain{units.NodeCPUs},
 	}
@@ -273,12 +273,12 @@ func newGPULearner(kept Models) *gpuLearner {
 }
 
 // zones returns the zones with their models.
-func (l *gpuLearner) zones() Zones {
+func (l *gpuTraining) zones() Zones {
 	return Zones{&l.rules, kindsOf(l.cfg), l.domains, nil}
 }
 
 // plug adds a GPU, and returns its index.
-func (l *gpuLearner) plug(address, id string) int {
+func (l *gpuTraining) plug(address, id string) int {
 	l.domains = append(l.domains, units.GPU(address))
 	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Method: power.Measured, Domain: units.GPU(address)}})
 	l.RestoreGPUs(l.zones(), l.readings)
@@ -286,7 +286,7 @@ func (l *gpuLearner) plug(address, id string) int {
 }
 
 // model returns the static power model of a zone kind.
-func (l *gpuLearner) model(kind power.Kind) *static.Model {
+func (l *gpuTraining) model(kind power.Kind) *static.Model {
 	for i, k := range kindsOf(l.cfg) {
 		if k.Zone == kind && k.Method == power.Measured {
 			return l.rules.Models[i].(*static.Model)
@@ -295,25 +295,25 @@ func (l *gpuLearner) model(kind power.Kind) *static.Model {
 	panic("no such kind")
 }
 
-// learn has a model learn the static power of a domain.
-func (l *gpuLearner) learn(kind power.Kind, domain int, watts units.Energy) {
+// train trains a model with the static power of a domain.
+func (l *gpuTraining) train(kind power.Kind, domain int, watts units.Energy) {
 	l.model(kind).Active(attribution.Portion{
 		Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 1,
 	})
 }
 
-// restart stores what was learned, and returns the training of the next start.
-func (l *gpuLearner) restart(t *testing.T) *gpuLearner {
+// restart stores the trained models, and returns the training of the next start.
+func (l *gpuTraining) restart(t *testing.T) *gpuTraining {
 	l.Note(l.zones())
-	return newGPULearner(restored(t, l.Trained))
+	return newGPUTraining(restored(t, l.Trained))
 }
 
-func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
-	l := newGPULearner(Models{})
+func TestEachGPUKeepsItsTrainedModelWheneverItAppears(t *testing.T) {
+	l := newGPUTraining(Models{})
 	first, second := l.plug("0000:03:00.0", "GPU-1"), l.plug("0000:04:00.0", "GPU-2")
-	l.learn(power.Package, 0, 30)
-	l.learn(power.GPU, first, 40)
-	l.learn(power.GPU, second, 50)
+	l.train(power.Package, 0, 30)
+	l.train(power.GPU, first, 40)
+	l.train(power.GPU, second, 50)
 
 	l = l.restart(t)
 	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0, "without GPUs so far")
@@ -325,20 +325,20 @@ func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
 	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0, "after a start without it")
 }
 
-func TestAnotherGPUInTheSamePlaceIsLearnedAgainAndTheCPUIsNot(t *testing.T) {
-	l := newGPULearner(Models{})
-	l.learn(power.Package, 0, 30)
-	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+func TestTheModelOfAnotherGPUInTheSamePlaceIsTrainedAgainAndThatOfTheCPUIsNot(t *testing.T) {
+	l := newGPUTraining(Models{})
+	l.train(power.Package, 0, 30)
+	l.train(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
 	l = l.restart(t)
 	other := l.plug("0000:03:00.0", "GPU-9")
 	assert.False(t, l.model(power.GPU).Trained(other))
 	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0)
 }
 
-func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
-	l := newGPULearner(Models{})
+func TestTheTrainedModelOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
+	l := newGPUTraining(Models{})
 	l.Trained.Hardware = nil
-	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+	l.train(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
 	l = l.restart(t)
 	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)
 }

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attackConfig sends to a backend without a queue, so that the receiver learns which requests were acknowledged.
+// attackConfig sends to a backend without a queue, so that the response of each request reaches the receiver.
 const attackConfig = receiverConfig + `
 exporters:
   otlp_http:
