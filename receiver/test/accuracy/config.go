@@ -33,8 +33,3 @@ func fixedPower(watts map[power.Kind]float64) map[power.Kind]config.StaticPowerC
 	}
 	return static
 }
-
-// allWeight returns the setting attribution::weight with one weight for all zones.
-func allWeight(weight config.Weight) map[power.Kind]config.Weight {
-	return map[power.Kind]config.Weight{config.AllZones: weight}
-}

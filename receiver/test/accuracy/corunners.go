@@ -5,12 +5,10 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/test/judge"
 )
 
@@ -55,21 +53,11 @@ func runPrograms(tb testing.TB, sc simScenario, alone int) corun {
 	return c
 }
 
-// byMemoryCPUTime is a rule for DRAM. Its package weight is the default one.
-const byMemoryCPUTime = "`memory_cpu_time`"
-
 // corunnerSettings are the rules of the table of two programs, with the true static power.
-var corunnerSettings = []simSetting{
-	corunner("default", nil),
-	corunner(byMemoryCPUTime, map[power.Kind]config.Weight{power.DRAM: config.WeightMemoryCPUTime}),
-	corunner("`power_model`", map[power.Kind]config.Weight{config.AllZones: config.WeightPowerModel}),
-}
+var corunnerSettings = counting("default, fixed", "default", "DRAM by memory_cpu_time", "all by power_model")
 
-func corunner(name string, weights map[power.Kind]config.Weight) simSetting {
-	return simSetting{name: name, source: cpu.KindBPF, counts: true, warm: eventsWarm, configure: func(c *config.Config) {
-		c.Attribution.Preset, c.Attribution.StaticPower, c.Attribution.Weight = "", allStatic(config.StaticFixed), weights
-	}}
-}
+// rule returns the last word of a setting's name.
+func (s *simSetting) rule() string { return s.name[strings.LastIndex(s.name, " ")+1:] }
 
 // zonesOf splits energy by zone kind.
 func zonesOf(j joules) map[string]float64 {
@@ -80,14 +68,14 @@ func zonesOf(j joules) map[string]float64 {
 func corunnerRows(t *testing.T, machines int) (rows []*judge.Row) {
 	names := []string{"CPU time"}
 	for _, s := range corunnerSettings {
-		names = append(names, s.name)
+		names = append(names, s.rule())
 	}
 	names = append(names, "energy caused")
 	row := map[string]*judge.Row{}
 	for _, zone := range []string{"package", "dram"} {
 		for _, name := range names {
 			r := &judge.Row{Zone: zone, Rule: name}
-			if row[zone+name] = r; zone != "package" || name != byMemoryCPUTime {
+			if row[zone+name] = r; zone != "package" || name != "memory_cpu_time" {
 				rows = append(rows, r)
 			}
 		}
@@ -100,7 +88,7 @@ func corunnerRows(t *testing.T, machines int) (rows []*judge.Row) {
 		shares["CPU time"] = [2]joules{seconds(0), seconds(1)}
 		for _, s := range corunnerSettings {
 			a := measure(t, sc, s, eventsHorizon)
-			shares[s.name] = [2]joules{a.reported["program-0"], a.reported["program-1"]}
+			shares[s.rule()] = [2]joules{a.reported["program-0"], a.reported["program-1"]}
 		}
 		for zone, joint := range zonesOf(at.used) {
 			g := judge.Game{First: zonesOf(first.used)[zone], Second: zonesOf(second.used)[zone], Both: joint}

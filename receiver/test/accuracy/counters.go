@@ -10,10 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 type eventGroup struct {
@@ -127,24 +124,20 @@ func spin(t *hostsim.Task, spins bool) {
 	}
 }
 
-// counting returns a setting on a machine that counts hardware events. It has a preset, and other
-// weights for some zone kinds. Static power is the true one, because errors of static power hardly
-// change the misattributed energy.
-func counting(name string, p config.Preset, weights map[power.Kind]config.Weight) simSetting {
-	return simSetting{name: name, source: cpu.KindBPF, counts: true, warm: eventsWarm, configure: func(c *config.Config) {
-		a := &c.Attribution
-		c.Window, a.Preset, a.Weight, a.StaticPower = time.Second, p, weights, allStatic(config.StaticFixed)
-	}}
+// counting returns settings on a machine that counts hardware events, by the options that differ. Static power is the
+// true one, because errors of static power hardly change the misattributed energy.
+func counting(common string, names ...string) (all []simSetting) {
+	for _, name := range names {
+		s := named(common + ", " + name)
+		s.name, s.counts, s.warm = name, true, eventsWarm
+		all = append(all, s)
+	}
+	return all
 }
 
 // eventSettings are the settings of the table of hardware events.
-var eventSettings = []simSetting{
-	counting("DRAM by cpu_time", "", map[power.Kind]config.Weight{power.DRAM: config.WeightCPUTime}),
-	counting("DRAM by memory_cpu_time", "", map[power.Kind]config.Weight{power.DRAM: config.WeightMemoryCPUTime}),
-	counting("default", "", nil),
-	counting("package by power_model", "", map[power.Kind]config.Weight{power.Package: config.WeightPowerModel}),
-	counting("preset kepler_0_9", config.PresetKepler09, nil), counting("preset smartwatts", config.PresetSmartWatts, nil),
-}
+var eventSettings = counting("default, fixed, 1 s", "DRAM by cpu_time", "DRAM by memory_cpu_time", "default", "package by power_model",
+	"preset kepler_0_9", "preset smartwatts")
 
 // together returns the misattributed parts of the energy of all machines of a row.
 func together(machines []*accuracy) *accuracy {

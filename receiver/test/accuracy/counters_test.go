@@ -10,9 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // eventSetting returns a column of the table of hardware events without the time before the measurement.
@@ -44,9 +41,8 @@ func TestMissesDivideTheEnergyOfDRAMAmongTwoPrograms(t *testing.T) {
 func TestHardwareEventsMakeTheDefaultWorseInNoScenario(t *testing.T) {
 	for _, name := range ofMemory {
 		of := func(counts bool) float64 {
-			setting := simSetting{source: cpu.KindBPF, counts: counts, configure: func(c *config.Config) {
-				c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
-			}}
+			setting := named("default, fixed")
+			setting.counts = counts
 			return measure(t, simScenarioOf(t, name), setting, simHorizon).misattributed
 		}
 		uncounted, counted := of(false), of(true)

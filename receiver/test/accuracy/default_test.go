@@ -12,17 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // The static power is stated in place of learned, so that no scenario takes a day: what is
 // misattributed hardly depends on it.
 func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testing.T) {
-	rules := func(source cpu.SourceKind) simSetting {
-		return simSetting{name: "default, fixed", source: source, configure: func(c *config.Config) {
-			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
-		}}
-	}
+	rules := named("default, fixed, no events")
+	onClocks := rules
+	onClocks.source = cpu.KindClocks
 	const much, little = 0.15, 0.07
 	for _, sc := range slices.Concat(simScenarios, simHardware) {
 		if sc.name == "2,000 small containers" {
@@ -30,9 +27,9 @@ func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testi
 		}
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			byCPUTime := measure(t, sc, simSettings[1], simHorizon).misattributed
-			misattributed := measure(t, sc, rules(cpu.KindBPF), simHorizon).misattributed
-			byClocks := measure(t, sc, rules(cpu.KindClocks), simHorizon).misattributed
+			byCPUTime := measure(t, sc, named("CPU time, 10 s, BPF"), simHorizon).misattributed
+			misattributed := measure(t, sc, rules, simHorizon).misattributed
+			byClocks := measure(t, sc, onClocks, simHorizon).misattributed
 			t.Logf("misattributed: CPU time %.1f %%, the default %.1f %%, with CPU clocks %.1f %%", 100*byCPUTime, 100*misattributed, 100*byClocks)
 			assert.LessOrEqual(t, byClocks, misattributed+0.005)
 			if byCPUTime >= much {
@@ -47,10 +44,10 @@ func TestInterruptsInShortWindowsAreMisattributedByLittle(t *testing.T) {
 		if !slices.Contains(ofInterrupts, sc.name) {
 			continue
 		}
-		for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
-			misattributed := measure(t, sc, interruptsUnattributed(window), simHorizon).misattributed
-			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misattributed)
-			assert.LessOrEqual(t, misattributed, 0.01, "%s, windows of %v", sc.name, window)
+		for _, window := range []string{"100 ms", "10 ms"} {
+			misattributed := measure(t, sc, named("fixed, interrupts unattributed, "+window), simHorizon).misattributed
+			t.Logf("%s, windows of %s: %.2f %%", sc.name, window, 100*misattributed)
+			assert.LessOrEqual(t, misattributed, 0.01, "%s, windows of %s", sc.name, window)
 		}
 	}
 }
@@ -59,12 +56,9 @@ func TestInterruptsOfPackagesInShortWindowsAreMisattributedByLittle(t *testing.T
 	storms := simScenario{name: "Interrupts in bursts on two sockets", build: func(l *simulator) func(time.Duration) {
 		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
 	}}
-	for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
-		setting := interruptsUnattributed(window)
-		configure := setting.configure
-		setting.configure = func(c *config.Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
-		misattributed := measure(t, storms, setting, simHorizon).misattributed
-		t.Logf("windows of %v: %.2f %%", window, 100*misattributed)
+	for _, window := range []string{"100 ms", "10 ms"} {
+		misattributed := measure(t, storms, named("scope zone, fixed, interrupts unattributed, "+window), simHorizon).misattributed
+		t.Logf("windows of %s: %.2f %%", window, 100*misattributed)
 		assert.LessOrEqual(t, misattributed, 0.01, window)
 	}
 }

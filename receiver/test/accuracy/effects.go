@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // simEffects are one machine, without and with each effect that measurements of real machines show, for two minutes.
@@ -31,10 +29,7 @@ var simEffects = []simScenario{
 const effectHorizon = 2 * time.Minute
 
 // effectSettings are the settings of the table of effects.
-var effectSettings = []simSetting{
-	simSettings[1], byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
-	splitting(config.StaticFixed, 0), splitting(config.StaticFixed, time.Second), splitting(config.StaticFixed, 100*time.Millisecond),
-}
+var effectSettings = among(nil, "CPU time, 10 s, BPF", "default, BPF", "default, procfs", "fixed, 10 s, BPF", "fixed, 1 s, BPF", "fixed, 100 ms, BPF")
 
 // effectless builds a machine that has 30 W at rest and 101 W at full load, and its workloads.
 func effectless(l *simulator) func(time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,38 +19,30 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // gpuSettings are the settings of the table of GPUs. The cards of xe and amdgpu are read by fdinfo
-// and hwmon, those of nvidia by a library.
-var gpuSettings = []simSetting{
-	onCards("utilization, fdinfo (xe), 10 s", "xe", "", 0),
-	onCards("utilization, library, 10 s", "nvidia", "", 0),
-	onCards("fixed, fdinfo (xe), 10 s", "xe", config.StaticFixed, 0),
-	onCards("fixed, library, 10 s", "nvidia", config.StaticFixed, 0),
-	onCards("fixed, fdinfo (xe), 1 s", "xe", config.StaticFixed, time.Second),
-	onCards("fixed, fdinfo (amdgpu), 1 s", "amdgpu", config.StaticFixed, time.Second),
-	onCards("fixed, library, 1 s", "nvidia", config.StaticFixed, time.Second),
-	onCards("trained, fdinfo (xe), 1 s", "xe", config.StaticTrained, time.Second),
-	onCards("trained, library, 1 s", "nvidia", config.StaticTrained, time.Second),
-	{name: "Kepler's rule, 5 s", driver: "nvidia", kepler: 5 * time.Second},
-	{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
-}
+// and hwmon, those of nvidia by a library. A model is trained on cards under varied load before the
+// measurement.
+var gpuSettings = slices.Concat(
+	onCards(
+		"utilization, fdinfo (xe), 10 s", "utilization, library, 10 s", "fixed, fdinfo (xe), 10 s", "fixed, library, 10 s",
+		"fixed, fdinfo (xe), 1 s", "fixed, fdinfo (amdgpu), 1 s", "fixed, library, 1 s", "trained, fdinfo (xe), 1 s", "trained, library, 1 s",
+	),
+	[]simSetting{
+		{name: "Kepler's rule, 5 s", driver: "nvidia", kepler: 5 * time.Second},
+		{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
+	},
+)
 
-// onCards returns a setting for cards of a driver. A model is trained on cards under varied load
-// before the measurement.
-func onCards(name, driver string, static config.StaticModel, window time.Duration) simSetting {
-	s := simSetting{name: name, source: cpu.KindBPF, driver: driver, configure: func(c *config.Config) {
-		if c.Window = window; static != "" {
-			c.Attribution.StaticPower = allStatic(static)
-		}
-	}}
-	if static == config.StaticTrained {
-		s.learns = 6 * time.Hour
+// onCards returns settings whose models are trained for six hours.
+func onCards(names ...string) []simSetting {
+	all := among(nil, names...)
+	for i := range all {
+		all[i].learns = min(all[i].learns, 6*time.Hour)
 	}
-	return s
+	return all
 }
 
 var gpuScenarios = []simScenario{
@@ -352,15 +345,15 @@ func (k *keplerGPUs) observe(m *hostsim.Machine, interval time.Duration) {
 
 // weights returns the weight of each process that has the card open.
 func (k *keplerGPUs) weights(g *hostsim.GPU) map[int]float64 {
-	weights, slices := map[int]float64{}, map[int]int{}
+	weights, users := map[int]float64{}, map[int]int{}
 	utilization, activity := k.library.Utilization(g, k.peak), k.library.Activity(g)
 	for _, c := range g.Contexts {
-		slices[c.Slice]++
+		users[c.Slice]++
 	}
 	for _, c := range g.Contexts {
 		weights[c.Task.PID] = utilization[c.Task.PID]
 		if g.Slices != nil {
-			weights[c.Task.PID] = activity[c.Slice] / float64(slices[c.Slice])
+			weights[c.Task.PID] = activity[c.Slice] / float64(users[c.Slice])
 		}
 	}
 	return weights

@@ -7,12 +7,9 @@ package main
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func gpuScenarioOf(t *testing.T, name string) simScenario {
@@ -23,11 +20,11 @@ func gpuScenarioOf(t *testing.T, name string) simScenario {
 
 func TestBurstsOnAGPUAreMisattributedLittleInWindowsOfASecond(t *testing.T) {
 	bursts := gpuScenarioOf(t, "Bursts on a card")
-	for _, driver := range []string{"xe", "amdgpu", "nvidia"} {
-		a := measure(t, bursts, onCards("", driver, config.StaticFixed, time.Second), gpuHorizon)
-		assert.Less(t, a.misattributed, 0.05, driver)
-		long := measure(t, bursts, onCards("", driver, config.StaticFixed, 0), gpuHorizon)
-		assert.Greater(t, long.misattributed, 2*a.misattributed, driver)
+	for _, cards := range []string{"fdinfo (xe)", "fdinfo (amdgpu)", "library"} {
+		a := measure(t, bursts, named("fixed, "+cards+", 1 s"), gpuHorizon)
+		assert.Less(t, a.misattributed, 0.05, cards)
+		long := measure(t, bursts, named("fixed, "+cards+", 10 s"), gpuHorizon)
+		assert.Greater(t, long.misattributed, 2*a.misattributed, cards)
 	}
 }
 

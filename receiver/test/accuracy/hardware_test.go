@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // Ten seconds have every event of the scenarios, but not a burst of each small container.
@@ -50,8 +48,8 @@ func TestANoisyCounterMisattributesHardlyMoreInShortWindows(t *testing.T) {
 		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
 		return drive
 	}
-	for _, window := range []time.Duration{config.MinWindow, 100 * time.Millisecond} {
-		setting := byZone("", config.StaticFixed, cpu.KindBPF, window)
+	for _, window := range []string{"10 ms", "100 ms"} {
+		setting := named("scope zone, fixed, " + window)
 		a, b := measure(t, noisy, setting, simShort).misattributed, measure(t, exact, setting, simShort).misattributed
 		assert.InDelta(t, b, a, 1e-3, window)
 		assert.NotEqual(t, b, a)

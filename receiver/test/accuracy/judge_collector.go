@@ -19,9 +19,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
@@ -35,14 +32,7 @@ var collectorProgram = judged{
 
 // filesOnly returns the setting of the default configuration without clock rates and cache misses. The kernel counts
 // them for the real machine only.
-func filesOnly() simSetting {
-	s := afterADay("default, files only", func(c *config.Config) {
-		c.Attribution.Preset = ""
-		c.Attribution.Weight = map[power.Kind]config.Weight{config.AllZones: config.WeightCPUTime, power.DRAM: config.WeightMemoryCPUTime}
-	})
-	s.source = cpu.KindProcfs
-	return s
-}
+func filesOnly() simSetting { return named("default, cpu_time, DRAM by memory_cpu_time, procfs") }
 
 const collectorSettings = `
 receivers:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // otherTool is the rule of another tool, at the interval at which the tool reads by default.
@@ -43,7 +42,7 @@ var otherTools = []otherTool{
 
 // ownSettings are those of the receiver that other rules are compared with.
 func ownSettings() []simSetting {
-	all := []simSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), simSettings[1], simSettings[0]}
+	all := among(nil, "default, BPF", "default, procfs", "CPU time, 10 s, BPF", "CPU time, 10 s, procfs")
 	for i, as := range []string{"default, BPF", "default, procfs", "preset kepler, BPF", "preset kepler, procfs"} {
 		all[i].as = "ours, " + as
 	}

@@ -9,10 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory
@@ -34,24 +30,16 @@ func memoryOfTheOtherSocket(l *simulator) func(time.Duration) {
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	remote := simScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
-	of := func(dram config.Weight, window time.Duration, source cpu.SourceKind, edit func(*config.Config)) accuracy {
-		s := byZone(dram, config.StaticFixed, source, window)
-		configure := s.configure
-		s.configure = func(c *config.Config) {
-			configure(c)
-			c.Attribution.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
-			edit(c)
-		}
-		return measure(t, remote, s, simShort)
+	by := func(options string) accuracy {
+		return measure(t, remote, named("scope zone, fixed, DRAM by "+options), simShort)
 	}
-	asIs := func(*config.Config) {}
-	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misattributedDRAM, 0.2, "where it ran")
-	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-		a := of(config.WeightMemoryCPUTime, time.Second, source, asIs)
+	assert.Greater(t, by("cpu_time, 1 s, BPF").misattributedDRAM, 0.2, "where it ran")
+	for _, source := range []string{"BPF", "procfs"} {
+		a := by("memory_cpu_time, 1 s, " + source)
 		assert.Less(t, a.misattributedDRAM, 0.02, source)
 		assert.InDelta(t, 0, a.active, 1e-3, source)
 	}
-	assert.Less(t, of(config.WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misattributedDRAM, 0.02)
-	assert.Less(t, of(config.WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misattributedDRAM, 0.02)
-	assert.Less(t, of(config.WeightMemory, time.Second, cpu.KindBPF, asIs).misattributedDRAM, 0.2)
+	assert.Less(t, by("memory_cpu_time, 100 ms, BPF").misattributedDRAM, 0.02)
+	assert.Less(t, by("memory_cpu_time, 10 s, BPF").misattributedDRAM, 0.02)
+	assert.Less(t, by("memory, 1 s, BPF").misattributedDRAM, 0.2)
 }

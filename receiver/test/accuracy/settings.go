@@ -7,6 +7,8 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -21,8 +23,9 @@ type simSetting struct {
 	as string
 	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
 	// /proc. Windows of less than a second need KindBPF.
-	source    cpu.SourceKind
-	configure func(*config.Config)
+	source      cpu.SourceKind
+	window      time.Duration // 0 selects the window of the preset
+	attribution config.AttributionConfig
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
 	// in names the scenarios that have a row of it, nil for all. A row that repeats another one is left out.
@@ -31,8 +34,6 @@ type simSetting struct {
 	counts bool
 	// warm is how long the workloads run before the measurement, in whole collections.
 	warm time.Duration
-	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
-	curves, nights bool
 	// driver is the driver of the cards of a machine, if the cards are measured.
 	driver string
 	// kepler, if set, is how often Kepler's rule for cards reads, in place of the receiver; peak: see keplerGPUs.
@@ -42,8 +43,71 @@ type simSetting struct {
 	tool bool
 }
 
-// nowhere is for settings that have no row in a scenario's table.
-var nowhere = []string{}
+// named returns the setting that a name states, option by option. Other options are those of simpleConfig, with CPU
+// time of BPF programs. An option is a key of simOptions, a static power model, a weight of packages, the weight of a
+// zone kind (DRAM by memory), a value (preset kepler, smt_weight 0.6), or the length of windows. If a model is trained,
+// it is trained for a day.
+func named(name string) simSetting {
+	s := simSetting{name: name, source: cpu.KindBPF, attribution: simpleConfig().Attribution}
+	s.attribution.Weight = map[power.Kind]config.Weight{}
+	for option := range strings.SplitSeq(name, ", ") {
+		if err := s.set(option); err != nil {
+			panic(fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	if s.attribution.Trains(simpleConfig().Zones) {
+		s.learns = 24 * time.Hour
+	}
+	return s
+}
+
+func (s *simSetting) set(option string) (err error) {
+	a := &s.attribution
+	first, value, _ := strings.Cut(option, " ")
+	set, isFixed := simOptions[option]
+	weight, isWeight := strings.CutPrefix(value, "by ")
+	switch {
+	case isFixed:
+		set(s)
+	case slices.Contains(config.StaticModelNames, config.StaticModel(option)):
+		a.StaticPower = allStatic(config.StaticModel(option))
+	case slices.Contains(config.Weights, config.Weight(option)):
+		a.Weight[power.Package] = config.Weight(option)
+	case isWeight:
+		a.Weight[power.Kind(strings.ToLower(first))] = config.Weight(weight)
+	case first == "preset":
+		a.Preset = config.Preset(value)
+	case first == "smt_weight":
+		a.SMTWeight, err = strconv.ParseFloat(value, 64)
+	default:
+		s.window, err = time.ParseDuration(strings.ReplaceAll(option, " ", ""))
+	}
+	return err
+}
+
+// simOptions are the options of named that have no value.
+var simOptions = map[string]func(*simSetting){
+	"CPU time":                func(*simSetting) {},
+	"default":                 func(s *simSetting) { s.attribution.Preset, s.counts = "", true },
+	"BPF":                     func(*simSetting) {},
+	"procfs":                  func(s *simSetting) { s.source, s.counts = cpu.KindProcfs, false },
+	"no events":               func(s *simSetting) { s.counts = false },
+	"interrupts unattributed": func(s *simSetting) { s.attribution.Interrupts = config.InterruptsUnattributed },
+	"scope zone":              func(s *simSetting) { s.attribution.Scope = config.ScopeZone },
+	"fdinfo (xe)":             func(s *simSetting) { s.driver = "xe" },
+	"fdinfo (amdgpu)":         func(s *simSetting) { s.driver = "amdgpu" },
+	"library":                 func(s *simSetting) { s.driver = "nvidia" },
+}
+
+// among returns settings with rows in these scenarios only, or in all if scenarios is nil.
+func among(scenarios []string, names ...string) (all []simSetting) {
+	for _, name := range names {
+		s := named(name)
+		s.in = scenarios
+		all = append(all, s)
+	}
+	return all
+}
 
 // Scenarios in which settings differ that are equal in the others.
 var (
@@ -52,216 +116,93 @@ var (
 	ofClocks  = []string{"Frequency scaling", "Mixed node", "Two sockets with migration"}
 	ofMemory  = []string{"Memory-bound and compute-bound", "Mixed node", "NUMA"}
 	ofModels  = []string{"Interrupts"} // in which a model does not find what it looks for
+	ofMixed   = []string{"Mixed node"}
 
 	ofInterrupts = []string{"Interrupts", "Interrupts in bursts"}
+	ofThreads    = []string{"Hyperthreads", "Hyperthreads in bursts"}
 )
 
-// among returns the setting with rows in these scenarios only.
-func (s simSetting) among(scenarios ...string) simSetting {
-	s.in = scenarios
-	return s
-}
-
-// onCurves returns the setting with a row for each load curve, too.
-func (s simSetting) onCurves() simSetting {
-	s.curves = true
-	return s
-}
-
-// onAllCurves returns the setting with rows in all tables of curves, too.
-func (s simSetting) onAllCurves() simSetting {
-	s.curves, s.nights = true, true
-	return s
-}
-
-var simSettings = []simSetting{
-	{name: "CPU time, 10 s, procfs", source: cpu.KindProcfs, configure: inWindows(0)},
-	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0), curves: true, nights: true},
-	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second), in: []string{"Bursts", "Short-lived containers"}},
-	{name: "CPU time, 1 s, BPF", source: cpu.KindBPF, configure: inWindows(time.Second)},
-	{name: "CPU time, 100 ms, BPF", source: cpu.KindBPF, configure: inWindows(100 * time.Millisecond)},
-	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond), in: ofBursts},
-}
+var simSettings = slices.Concat(
+	among(nil, "CPU time, 10 s, procfs", "CPU time, 10 s, BPF"),
+	among([]string{"Bursts", "Short-lived containers"}, "CPU time, 1 s, procfs"),
+	among(nil, "CPU time, 1 s, BPF", "CPU time, 100 ms, BPF"),
+	among(ofBursts, "CPU time, 10 ms, BPF"),
+)
 
 // simRules are the static power models other than the default. The learning ones take minutes, so
 // they are measured only when the page is written. Fixed gets the machine's true power at rest, so
 // that it has no error on the curves.
-var simRules = []simSetting{
-	splitting(config.StaticFixed, time.Second),
-	splitting(config.StaticMinimum, 0).among(ofModels...).onCurves(), splitting(config.StaticResting, 0).among(ofModels...).onCurves(),
-	splitting(config.StaticBase, 0).among(ofModels...).onCurves(), splitting(config.StaticRegression, 0).among(ofModels...).onCurves(),
-	splitting(config.StaticTrained, 0).among(nowhere...).onAllCurves(), splitting(config.StaticTrained, time.Second),
-	splitting(config.StaticTrained, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
-	interruptsUnattributed(0).among(ofInterrupts...), interruptsUnattributed(time.Second).among(ofInterrupts...),
-	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
-}
+var simRules = slices.Concat(
+	among(nil, "fixed, 1 s, BPF"),
+	among(ofModels, "minimum, 10 s, BPF", "resting, 10 s, BPF", "base, 10 s, BPF", "regression, 10 s, BPF"),
+	among(nil, "trained, 1 s, BPF"),
+	among([]string{"Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"}, "trained, 100 ms, BPF"),
+	among(ofInterrupts,
+		"fixed, interrupts unattributed, 10 s, BPF", "fixed, interrupts unattributed, 1 s, BPF", "fixed, interrupts unattributed, 100 ms, BPF"),
+)
+
+// The settings of the tables of curves: of the load curves, and of the other curves and loads.
+var (
+	curveSettings = among(nil, "CPU time, 10 s, BPF", "minimum, 10 s, BPF", "resting, 10 s, BPF", "base, 10 s, BPF", "regression, 10 s, BPF",
+		"trained, 10 s, BPF", "default, BPF")
+	nightSettings = among(nil, "CPU time, 10 s, BPF", "trained, 10 s, BPF", "default, BPF")
+)
 
 // simBest holds the recommended settings.
-var simBest = []simSetting{
-	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs), uncounted().among(ofMemory...),
-}
+var simBest = slices.Concat(among(nil, "default, BPF", "default, procfs"), among(ofMemory, "default, BPF, no events"))
 
 // simPresets are the presets of other tools' rules. They have no rows. Their active energy is that of
 // a setting above, except for kubewatt.
-var simPresets = []simSetting{
-	preset(config.PresetKepler), preset(config.PresetKepler09), preset(config.PresetScaphandre),
-	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),
-}
+var simPresets = among(nil, "preset kepler, 10 s, BPF", "preset kepler_0_9, 10 s, BPF", "preset scaphandre, 10 s, BPF",
+	"preset smartwatts, 10 s, BPF", "preset kubewatt, 10 s, BPF", "preset kavanagh, 10 s, BPF")
 
 // simKeys are attribution weights other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
-var simKeys = []simSetting{
-	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, 0).among("Frequency scaling"),
-	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(config.StaticFixed, config.WeightFrequencyCubed, config.WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(config.StaticFixed, config.WeightCPUTime, config.WeightMemory, time.Second).among(ofMemory...),
-	keyed(config.StaticFixed, config.WeightCPUTime, config.WeightMemoryCPUTime, time.Second).among(ofMemory...),
-	keyed(config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, time.Second).among("Mixed node"),
-	keyed(config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
-}
+var simKeys = slices.Concat(
+	among([]string{"Frequency scaling"}, "fixed, frequency, 10 s, BPF"),
+	among(ofClocks, "fixed, frequency, 1 s, BPF", "fixed, frequency_squared, 1 s, BPF", "fixed, frequency_cubed, 1 s, BPF"),
+	among(ofMemory, "fixed, DRAM by memory, 1 s, BPF", "fixed, DRAM by memory_cpu_time, 1 s, BPF"),
+	among(ofMixed, "trained, frequency_squared, DRAM by memory_cpu_time, 1 s, BPF", "trained, frequency_squared, DRAM by memory_cpu_time, 100 ms, BPF"),
+)
 
 // simScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
 // among them. On one socket they are as the scope node.
-var simScopes = []simSetting{
-	byZone("", config.StaticUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, 0).among(ofSockets...),
-	byZone("", config.StaticFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone("", config.StaticTrained, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
-	byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
-}
+var simScopes = slices.Concat(
+	among(ofSockets, "scope zone, utilization, 10 s, BPF", "scope zone, fixed, 10 s, BPF", "scope zone, fixed, 10 s, procfs",
+		"scope zone, fixed, 1 s, BPF", "scope zone, trained, 1 s, BPF"),
+	among([]string{"Mixed node", "NUMA"}, "scope zone, trained, DRAM by memory_cpu_time, 1 s, BPF",
+		"scope zone, trained, DRAM by memory_cpu_time, 100 ms, BPF"),
+)
 
-// ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so
-// the weight 0.6 is correct.
-var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
-
-// simThreads are settings with less for threads that share a core, with a correct static power model.
-var simThreads = []simSetting{
-	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
-	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
-	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
-	sharing(1, config.MinWindow).among(ofThreads[1]), sharing(0.55, config.MinWindow).among(ofThreads[1]), sharing(0.6, config.MinWindow).among(ofThreads[1]),
-	sharing(0.65, config.MinWindow).among(ofThreads[1]),
-}
+// simThreads are settings with less for threads that share a core, with a correct static power model. Two busy threads
+// draw 1.2 times the power of one, so the weight 0.6 is correct.
+var simThreads = slices.Concat(
+	among(ofThreads, "fixed, smt_weight 0.6, 10 s, BPF", "fixed, smt_weight 0.55, 1 s, BPF", "fixed, smt_weight 0.6, 1 s, BPF",
+		"fixed, smt_weight 0.65, 1 s, BPF", "fixed, smt_weight 0.55, 100 ms, BPF", "fixed, smt_weight 0.6, 100 ms, BPF",
+		"fixed, smt_weight 0.65, 100 ms, BPF"),
+	among(ofThreads[1:], "fixed, smt_weight 1, 10 ms, BPF", "fixed, smt_weight 0.55, 10 ms, BPF", "fixed, smt_weight 0.6, 10 ms, BPF",
+		"fixed, smt_weight 0.65, 10 ms, BPF"),
+)
 
 // simRows returns all settings in the order of the tables.
 func simRows() []simSetting {
 	return slices.Concat(simSettings, simRules, simScopes, simKeys, simThreads, simBest)
 }
 
-// byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
-func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) simSetting {
-	name := "scope zone, " + string(static)
-	if dram != "" {
-		name += ", DRAM by " + string(dram)
-	}
-	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *config.Config) {
-		inWindows(window)(c)
-		a := &c.Attribution
-		a.Scope, a.StaticPower = config.ScopeZone, allStatic(static)
-		if dram != "" {
-			a.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
-		}
-	})
-	s.source = source
-	return s
-}
-
-// keyed returns a setting with a model, a weight for packages and a weight for memory, in windows of a length.
-func keyed(static config.StaticModel, weight, dram config.Weight, window time.Duration) simSetting {
-	name := string(static)
-	if weight != config.WeightCPUTime {
-		name += ", " + string(weight)
-	}
-	if dram != config.WeightCPUTime {
-		name += ", DRAM by " + string(dram)
-	}
-	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *config.Config) {
-		inWindows(window)(c)
-		a := &c.Attribution
-		a.StaticPower, a.Weight = allStatic(static), map[power.Kind]config.Weight{config.AllZones: weight, power.DRAM: dram}
-	})
-}
-
-var sourceNames = map[cpu.SourceKind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
-
-var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", config.MinWindow: "10 ms"}
-
-// splitting returns a setting with a static power model in windows of a length.
-func splitting(static config.StaticModel, window time.Duration) simSetting {
-	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *config.Config) {
-		inWindows(window)(c)
-		c.Attribution.StaticPower = allStatic(static)
-	})
-}
-
-// interruptsUnattributed returns a setting where the energy of interrupts has no owner, with a
-// correct static power model.
-func interruptsUnattributed(window time.Duration) simSetting {
-	return simSetting{
-		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
-		configure: func(c *config.Config) {
-			inWindows(window)(c)
-			c.Attribution.StaticPower, c.Attribution.Interrupts = allStatic(config.StaticFixed), config.InterruptsUnattributed
-		},
-	}
-}
-
-// sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
-func sharing(weight float64, window time.Duration) simSetting {
-	s := splitting(config.StaticFixed, window)
-	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", config.StaticFixed, weight, lengths[window])
-	fixed := s.configure
-	s.configure = func(c *config.Config) {
-		fixed(c)
-		c.Attribution.SMTWeight = weight
-	}
-	return s
-}
-
-// preset returns a setting with a preset in windows of a collection.
-func preset(p config.Preset) simSetting {
-	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *config.Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
-}
-
-// byDefault returns the setting of the default configuration. BPF programs count hardware events.
-func byDefault(source cpu.SourceKind) simSetting {
-	s := afterADay("default, "+sourceNames[source], func(c *config.Config) { c.Attribution.Preset = "" })
-	s.source, s.counts = source, source == cpu.KindBPF
-	return s
-}
-
-// uncounted returns the setting of the default configuration on a machine that counts no hardware events.
-func uncounted() simSetting {
-	s := byDefault(cpu.KindBPF)
-	s.name, s.counts = "default, BPF, no events", false
-	return s
-}
-
-// afterADay returns the setting with a day to learn in, if it learns.
-func afterADay(name string, configure func(*config.Config)) simSetting {
-	s := simSetting{name: name, source: cpu.KindBPF, configure: configure}
-	if cfg := s.config(); cfg.Attribution.Trains(cfg.Zones) {
-		s.learns = 24 * time.Hour
-	}
-	return s
-}
-
 // config applies the setting to the default configuration.
 func (s *simSetting) config() *config.Config {
 	cfg := simpleConfig()
-	s.configure(cfg)
+	cfg.Window, cfg.Attribution = s.window, s.attribution
 	return cfg
 }
 
 // learning identifies everything that what is learned depends on: all but keys and the idle
 // allocation, which divide energy.
 func (s *simSetting) learning() string {
-	cfg := s.config()
-	a := cfg.Attribution
+	a := s.attribution
 	a.StaticPower = allStatic(a.StaticModelOf(power.Package))
 	a.Weight, a.Idle = nil, ""
-	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.Window, a)
+	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, s.window, a)
 }
 
 // simIdleRules are the idle allocations, and simIdleScenarios the scenarios in which they differ.
@@ -273,12 +214,7 @@ var (
 )
 
 func idling(idle config.IdleRule) simSetting {
-	return simSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *config.Config) {
-		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(config.StaticFixed), idle
-	}}
-}
-
-// inWindows sets the length of the windows. 0 is one per collection, 10 s.
-func inWindows(length time.Duration) func(*config.Config) {
-	return func(c *config.Config) { c.Window = length }
+	s := named("fixed, 10 s, BPF")
+	s.name, s.attribution.Idle = string(idle), idle
+	return s
 }

@@ -371,12 +371,11 @@ func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, ho
 // start starts the receiver on the machine. open opens the storage. start returns the length of the
 // windows, 0 for one window per collection.
 func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
-	cfg := simpleConfig()
+	cfg := setting.config()
 	cfg.RootPath, cfg.Storage = l.root, storage
 	cfg.CPUTime = setting.source
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
-	setting.configure(cfg)
 	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
 		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}

@@ -11,17 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // simShort is how long the scenarios of the other tests run: one collection.
 const simShort = 10 * time.Second
-
-// rule is the default rule in windows of the given length. 0 is one window per collection.
-func rule(source cpu.SourceKind, window time.Duration) simSetting {
-	return simSetting{source: source, configure: inWindows(window)}
-}
 
 // share is the part of all active energy that a workload was given, relative to its true part.
 func (a *accuracy) share(workload string) float64 {
@@ -56,11 +50,8 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 			}
 		}
 	}}
-	for _, window := range []time.Duration{0, time.Second} {
-		setting := simSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *config.Config) {
-			inWindows(window)(c)
-			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
-		}}
+	for _, window := range []string{"10 s", "1 s"} {
+		setting := named("default, fixed, procfs, " + window)
 		a := measure(t, dropped, setting, simShort)
 		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
 		assert.InDelta(t, 1, a.share("web"), 0.02, setting.name)
@@ -70,15 +61,15 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 
 func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 	containers := simScenarioOf(t, "Short-lived containers")
-	a := measure(t, containers, rule(cpu.KindProcfs, 0), simShort)
+	a := measure(t, containers, named("CPU time, 10 s, procfs"), simShort)
 	assert.Zero(t, a.reported["job"].sum())
-	a = measure(t, containers, rule(cpu.KindBPF, 0), simShort)
+	a = measure(t, containers, named("CPU time, 10 s, BPF"), simShort)
 	assert.InDelta(t, 1, a.share("job"), 0.01)
 }
 
 func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
-	for _, window := range []time.Duration{0, 100 * time.Millisecond} {
-		setting := rule(cpu.KindBPF, window)
+	for _, window := range []string{"10 s", "100 ms"} {
+		setting := named("CPU time, " + window)
 		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
 		equal := func(a accuracy, one string, cpus float64, other string, others float64) {
 			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
@@ -93,10 +84,9 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
 		sc := simScenarioOf(t, name)
-		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-			node := byZone("", config.StaticFixed, source, 0)
-			zone := node
-			node.configure = func(c *config.Config) { zone.configure(c); c.Attribution.Scope = config.ScopeNode }
+		for _, source := range []string{"BPF", "procfs"} {
+			node, zone := named("fixed, 10 s, "+source), named("scope zone, fixed, 10 s, "+source)
+			node.attribution.Scope = config.ScopeNode
 			assert.Equal(t, measure(t, sc, node, simShort).reported, measure(t, sc, zone, simShort).reported, "%s, %s", name, source)
 		}
 	}
@@ -104,24 +94,18 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 
 func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 	interrupts := simScenarioOf(t, "Interrupts")
-	for _, window := range []time.Duration{0, time.Second, 100 * time.Millisecond} {
-		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-			if window > 0 && window < time.Second && source == cpu.KindProcfs {
-				continue // a window of procfs is a second at least
-			}
-			setting := interruptsUnattributed(window)
-			setting.source = source
-			a := measure(t, interrupts, setting, simShort)
-			assert.Less(t, a.misattributed, 0.01, "%v, %s", window, source)
-			assert.InDelta(t, 0, a.active, 1e-3, "%v, %s", window, source)
-			shared := setting
-			shared.configure = func(c *config.Config) { setting.configure(c); c.Attribution.Interrupts = "" }
-			b := measure(t, interrupts, shared, simShort)
-			assert.InDelta(t, 0.4/2.563, b.misattributed, 1e-3, "their share of all busy time, %v, %s", window, source)
-			assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
-		}
-		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), simShort)
-		assert.InDelta(t, 2.563/4-1, byUtilization.active, 2e-3, "interrupts are busy time in windows of %v", window)
+	// A window of procfs is a second at least.
+	for _, in := range []string{"10 s, BPF", "10 s, procfs", "1 s, BPF", "1 s, procfs", "100 ms, BPF"} {
+		a := measure(t, interrupts, named("fixed, interrupts unattributed, "+in), simShort)
+		assert.Less(t, a.misattributed, 0.01, in)
+		assert.InDelta(t, 0, a.active, 1e-3, in)
+		b := measure(t, interrupts, named("fixed, "+in), simShort)
+		assert.InDelta(t, 0.4/2.563, b.misattributed, 1e-3, "their share of all busy time, %s", in)
+		assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
+	}
+	for _, window := range []string{"10 s", "1 s", "100 ms"} {
+		byUtilization := measure(t, interrupts, named("CPU time, "+window), simShort)
+		assert.InDelta(t, 2.563/4-1, byUtilization.active, 2e-3, "interrupts are busy time in windows of %s", window)
 	}
 }
 
@@ -130,7 +114,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	off := map[string][]float64{}
 	for _, c := range simCurves(t) {
 		for _, load := range simLoads {
-			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), simShort)
+			a := measure(t, underLoad(c, load), named("CPU time, 10 s, BPF"), simShort)
 			watts, rest := c.watts.Watts(load), c.watts[0].Watts
 			assert.InDelta(t, watts*load/(watts-rest)-1, a.active, 1e-3, "%s at %v", c.cpu, load)
 			assert.Less(t, a.misattributed, 1e-4)
@@ -143,7 +127,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 
 // Six hours after midnight have enough different loads for the learned model.
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
-	setting := splitting(config.StaticTrained, 0)
+	setting := named("trained, 10 s, BPF")
 	setting.learns = 6 * time.Hour
 	for _, c := range simCurves(t) {
 		for _, load := range []float64{0.1, 1} {
@@ -156,17 +140,14 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 
 func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := simScenarioOf(t, "Bursts")
-	setting := splitting(config.StaticTrained, 0)
+	setting := named("trained, 10 s, BPF")
 	setting.learns = 6 * time.Hour
 	a := measure(t, bursts, setting, simShort)
-	without := measure(t, bursts, rule(cpu.KindBPF, 0), simShort)
+	without := measure(t, bursts, named("CPU time, 10 s, BPF"), simShort)
 	assert.InDelta(t, without.aboveIdle.sum(), a.aboveIdle.sum(), 1e-3, "the energy of the time in which it learned is not in it")
 	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
 	again := setting
-	again.configure = func(c *config.Config) {
-		setting.configure(c)
-		c.Attribution.Weight = allWeight(config.WeightFrequency)
-	}
+	again.attribution.Weight = named("frequency").attribution.Weight
 	assert.Equal(t, setting.learning(), again.learning(), "an attribution weight changes nothing that is learned")
 }
 
@@ -255,7 +236,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := simCurves(t)[0]
 	for _, pair := range [][2]simSetting{
-		{preset(config.PresetKepler09), splitting(config.StaticMinimum, 0)}, {preset(config.PresetKavanagh), splitting(config.StaticBase, 0)},
+		{named("preset kepler_0_9, 10 s, BPF"), named("minimum, 10 s, BPF")}, {named("preset kavanagh, 10 s, BPF"), named("base, 10 s, BPF")},
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {

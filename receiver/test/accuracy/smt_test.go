@@ -9,28 +9,21 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
 	for _, c := range []struct {
-		scenario string
-		window   time.Duration
-		source   cpu.SourceKind
-		most     float64 // misattributed
+		scenario, options string
+		most              float64 // misattributed
 	}{
-		{"Hyperthreads", 0, cpu.KindProcfs, 0.001},
-		{"Hyperthreads", s, cpu.KindProcfs, 0.001},
-		{"Hyperthreads", 100 * ms, cpu.KindBPF, 0.001},
-		{"Hyperthreads", 10 * ms, cpu.KindBPF, 0.001},
-		{"Hyperthreads in bursts", 100 * ms, cpu.KindBPF, 0.03},
-		{"Hyperthreads in bursts", 10 * ms, cpu.KindBPF, 0.005},
+		{"Hyperthreads", "10 s, procfs", 0.001},
+		{"Hyperthreads", "1 s, procfs", 0.001},
+		{"Hyperthreads", "100 ms, BPF", 0.001},
+		{"Hyperthreads", "10 ms, BPF", 0.001},
+		{"Hyperthreads in bursts", "100 ms, BPF", 0.03},
+		{"Hyperthreads in bursts", "10 ms, BPF", 0.005},
 	} {
-		setting := sharing(0.6, c.window)
-		setting.source = c.source
-		a := measure(t, simScenarioOf(t, c.scenario), setting, 10*time.Second)
-		assert.LessOrEqual(t, a.misattributed, c.most, "%s, windows of %v, %s", c.scenario, c.window, c.source)
+		a := measure(t, simScenarioOf(t, c.scenario), named("fixed, smt_weight 0.6, "+c.options), 10*time.Second)
+		assert.LessOrEqual(t, a.misattributed, c.most, "%s, %s", c.scenario, c.options)
 	}
 }

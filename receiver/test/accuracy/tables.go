@@ -37,7 +37,6 @@ type measurement struct {
 	file      string
 	scenarios []simScenario
 	settings  []simSetting
-	has       func(*simScenario, *simSetting) bool
 	horizon   time.Duration
 	figures   []figure
 	cells     [][]*accuracy // by scenario and setting, nil if not measured
@@ -65,23 +64,19 @@ var (
 
 // measurements returns the tables of make accuracy whose rows are scenarios under settings.
 func measurements(t *testing.T) []*measurement {
-	nights, curves := func(_ *simScenario, s *simSetting) bool { return s.nights }, func(_ *simScenario, s *simSetting) bool { return s.curves }
-	all := func(*simScenario, *simSetting) bool { return true }
-	inScenario := func(sc *simScenario, s *simSetting) bool { return s.in == nil || slices.Contains(s.in, sc.name) }
-	onDriver := func(sc *simScenario, s *simSetting) bool { return sc.driver == "" || sc.driver == s.driver }
 	even, cores := simCurves(t), simCoreCurves(t)
 	return []*measurement{
-		{"accuracy.csv", simAll(), simRows(), inScenario, simHorizon, []figure{active, mean, worst, worstOf, misattributed, ofPackage, ofDRAM}, nil},
-		{"curves.csv", onCurves(even, simLoads, underLoad), simRows(), curves, curveHorizon, []figure{active}, nil},
-		{"cores.csv", onCurves(cores, simLoads, underLoad), simRows(), nights, curveHorizon, []figure{active}, nil},
-		{"nights.csv", onCurves(slices.Concat(even, cores), simLowLoads, atLowLoad), simRows(), nights, curveHorizon, []figure{active}, nil},
-		{"effects.csv", simEffects, effectSettings, all, effectHorizon, []figure{active, misattributed}, nil},
-		{"hardware-events.csv", eventMachines(), eventSettings, all, eventsHorizon, []figure{ofPackage, ofDRAM}, nil},
-		{"gpus.csv", gpuScenarios, gpuSettings, onDriver, gpuHorizon, []figure{
+		{"accuracy.csv", simAll(), simRows(), simHorizon, []figure{active, mean, worst, worstOf, misattributed, ofPackage, ofDRAM}, nil},
+		{"curves.csv", onCurves(even, simLoads, underLoad), curveSettings, curveHorizon, []figure{active}, nil},
+		{"cores.csv", onCurves(cores, simLoads, underLoad), nightSettings, curveHorizon, []figure{active}, nil},
+		{"nights.csv", onCurves(slices.Concat(even, cores), simLowLoads, atLowLoad), nightSettings, curveHorizon, []figure{active}, nil},
+		{"effects.csv", simEffects, effectSettings, effectHorizon, []figure{active, misattributed}, nil},
+		{"hardware-events.csv", eventMachines(), eventSettings, eventsHorizon, []figure{ofPackage, ofDRAM}, nil},
+		{"gpus.csv", gpuScenarios, gpuSettings, gpuHorizon, []figure{
 			share("sum", func(a *accuracy) float64 { return a.sum }), active, mean, worst, worstOf, misattributed,
 			share("unattributed", func(a *accuracy) float64 { return a.unowned }),
 		}, nil},
-		{"rules.csv", simAll(), slices.Concat(ownSettings(), toolSettings()), all, simHorizon, []figure{
+		{"rules.csv", simAll(), slices.Concat(ownSettings(), toolSettings()), simHorizon, []figure{
 			misattributed, ofPackage, active, share("all energy", func(a *accuracy) float64 { return a.all }),
 			share("sum of parts", func(a *accuracy) float64 { return a.partsOf }),
 		}, nil},
@@ -109,7 +104,7 @@ func (m *measurement) run(t *testing.T, wanted func(*simScenario, *simSetting) b
 	t.Run(strings.TrimSuffix(m.file, ".csv"), func(t *testing.T) {
 		for k, setting := range m.settings { // neighbors have no common training to wait for
 			for i, sc := range m.scenarios {
-				if m.has(&sc, &setting) && wanted(&sc, &setting) {
+				if has(&sc, &setting) && wanted(&sc, &setting) {
 					t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
 						t.Parallel()
 						a := measureOnce(t, sc, setting, m.horizon)
@@ -122,13 +117,18 @@ func (m *measurement) run(t *testing.T, wanted func(*simScenario, *simSetting) b
 	return m
 }
 
+// has reports whether the tables have a row of the scenario under the setting.
+func has(sc *simScenario, s *simSetting) bool {
+	return (s.in == nil || slices.Contains(s.in, sc.name)) && (sc.driver == "" || sc.driver == s.driver)
+}
+
 func everything(*simScenario, *simSetting) bool { return true }
 
 // isComplete reports whether all rows are measured. A filter of tests leaves out rows.
 func (m *measurement) isComplete() bool {
 	for i := range m.scenarios {
 		for k := range m.settings {
-			if m.has(&m.scenarios[i], &m.settings[k]) && m.cells[i][k] == nil {
+			if has(&m.scenarios[i], &m.settings[k]) && m.cells[i][k] == nil {
 				return false
 			}
 		}
@@ -228,8 +228,8 @@ func (m *measurement) between(setting string, load float64) string {
 	least, most := math.Inf(1), math.Inf(-1)
 	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
 	for i := range m.scenarios {
-		if a := m.cells[i][k]; a != nil && m.scenarios[i].load == load {
-			least, most = min(least, a.active), max(most, a.active)
+		if k >= 0 && m.scenarios[i].load == load {
+			least, most = min(least, m.cells[i][k].active), max(most, m.cells[i][k].active)
 		}
 	}
 	switch {
@@ -244,7 +244,7 @@ func (m *measurement) between(setting string, load float64) string {
 // headline returns the table of docs/accuracy.md: CPU time, and the default rules.
 func headline(accuracy, curves, nights, effects, events *measurement) string {
 	all := table.New("figure", "`preset: kepler`, BPF", "default, BPF", "default, procfs")
-	settings := []string{simSettings[1].name, simBest[0].name, simBest[1].name}
+	settings := []string{"CPU time, 10 s, BPF", "default, BPF", "default, procfs"}
 	row := func(name string, of func(setting string) string) {
 		cells := []string{name}
 		for _, s := range settings {
@@ -312,7 +312,7 @@ func descriptions() *table.Table {
 
 // idleTable returns the parts of the node's idle energy that each workload gets by each rule.
 func idleTable(t *testing.T) *table.Table {
-	m := &measurement{file: "idle.csv", settings: simIdleRules, horizon: simHorizon, has: everything}
+	m := &measurement{file: "idle.csv", settings: simIdleRules, horizon: simHorizon}
 	for _, name := range simIdleScenarios {
 		m.scenarios = append(m.scenarios, simScenarioOf(t, name))
 	}

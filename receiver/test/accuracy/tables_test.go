@@ -28,9 +28,9 @@ func cheap(sc *simScenario, s *simSetting) bool {
 	case s.tool, s.kepler > 0:
 		return true
 	case s.driver != "":
-		return s.learns == 0 && s.config().Window > 0
+		return s.learns == 0 && s.config().WindowLength() > 0
 	}
-	window := s.config().Window
+	window := s.config().WindowLength()
 	return s.learns == 0 && (window == 0 || window >= time.Second)
 }
 
@@ -134,7 +134,7 @@ func TestResultsHaveARowForEachScenarioUnderEachOfItsSettings(t *testing.T) {
 		require.Empty(t, m.table().Rows, "rows that are not measured")
 		for i := range m.cells {
 			for k := range m.settings {
-				if m.has(&m.scenarios[i], &m.settings[k]) {
+				if has(&m.scenarios[i], &m.settings[k]) {
 					m.cells[i][k] = new(accuracy)
 				}
 			}

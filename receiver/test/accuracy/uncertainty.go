@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
@@ -93,17 +92,13 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 }
 
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
-func uncertaintySettings(learn time.Duration) (settings []simSetting) {
-	ticks := splitting(config.StaticTrained, 0)
-	ticks.name, ticks.source = "trained, 10 s, procfs", cpu.KindProcfs
-	for _, s := range []simSetting{
-		splitting(config.StaticTrained, 0), ticks, splitting(config.StaticTrained, time.Second),
-		byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
-	} {
-		s.learns = learn
-		settings = append(settings, s)
+func uncertaintySettings(learn time.Duration) []simSetting {
+	all := among(nil, "trained, 10 s, BPF", "trained, 10 s, procfs", "trained, 1 s, BPF",
+		"scope zone, trained, DRAM by memory_cpu_time, 1 s, BPF", "default, BPF", "default, procfs")
+	for i := range all {
+		all[i].learns = learn
 	}
-	return settings
+	return all
 }
 
 // part returns the part of the figures whose truth is within one standard deviation.
@@ -172,9 +167,9 @@ func writeUncertainty(t *testing.T) {
 		}
 	}
 	// The time of training is that of the other tables, which have some of the same runs.
-	onScenarios := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), has: everything, horizon: simHorizon}
+	onScenarios := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), horizon: simHorizon}
 	onCurves := &measurement{
-		file: "uncertainty of nodes", scenarios: afterEach, settings: []simSetting{splitting(config.StaticTrained, 0)}, has: everything, horizon: curveHorizon,
+		file: "uncertainty of nodes", scenarios: afterEach, settings: among(nil, "trained, 10 s, BPF"), horizon: curveHorizon,
 	}
 	figures, nodes := onScenarios.run(t, everything).doubted(), onCurves.run(t, everything).doubted()
 	if !onScenarios.isComplete() || !onCurves.isComplete() {
