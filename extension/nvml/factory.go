@@ -23,8 +23,9 @@ func create(_ context.Context, _ extension.Settings, config component.Config) (e
 	return &library{name: config.(*Config).Library}, nil
 }
 
-// library is the extension. It does nothing until a receiver polls a reader: a machine without an
-// NVIDIA GPU is not an error of the extension, and the receiver reports it.
+// library implements the extension. It loads NVML when a receiver first polls a reader. The
+// extension therefore starts on a machine without an NVIDIA GPU, and the receiver reports the
+// missing GPU.
 type library struct {
 	component.StartFunc
 	component.ShutdownFunc

@@ -16,7 +16,7 @@ type board struct {
 	id, name, address string
 	maxWatts          uint64
 	module            bool  // the energy counter measures a module
-	lost              error // that the GPU can no longer be read, nil if it can
+	lost              error // reason why the GPU can no longer be read, or nil
 
 	energy energy
 	mig    bool
@@ -24,11 +24,12 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is the factor by which power may exceed the power limit. The limit applies to a mean
-// of tens of milliseconds, and the energy counter is refreshed every 20 to 100 ms.
+// limitMargin is the maximum ratio of power to the power limit. The limit applies to the mean power
+// over tens of milliseconds. The refresh interval of the energy counter is 20 to 100 ms, so a
+// difference of the counter may show power above the limit.
 const limitMargin = 2
 
-// attach gives the board a new handle, after NVML was opened.
+// attach sets the NVML device of the board, and reads its constant properties.
 func (b *board) attach(device nvml.Device) {
 	b.device, b.lost = device, nil
 	b.slices.multiprocessors = 0
@@ -56,7 +57,7 @@ func (b *board) poll(d *gpulibrary.Device) {
 	d.Err, d.UsageErr = b.lost, b.lost
 }
 
-// describe sets what stays the same, and empties the rest.
+// describe sets the constant properties of a device, and clears the rest.
 func (b *board) describe(d *gpulibrary.Device) {
 	*d = gpulibrary.Device{
 		ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Module: b.module,
@@ -73,7 +74,7 @@ func (b *board) readUsage(d *gpulibrary.Device) time.Time {
 	}
 	if mig != b.mig {
 		b.mig = mig
-		b.usage.forget()
+		b.usage.restart()
 		b.slices.keep(nil)
 	}
 	if mig {

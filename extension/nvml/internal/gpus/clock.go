@@ -10,18 +10,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is
-// the system's clock with most drivers and the time since boot with others
-// (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
+// clock maps the timestamps of the driver to system time, and measures the sampling period. With
+// most drivers, timestamps are the system time, with others the time since boot
+// (https://github.com/polarsignals/gpu-metrics-agent/pull/36). The clock of the driver may be set.
 type clock struct {
-	since   uint64    // the last instant that was counted, 0 at first
-	sinceAt time.Time // when it was
+	since   uint64    // timestamp of the last counted instant, 0 at first
+	sinceAt time.Time // since as system time
 	// soonest is the instant that the driver returned with the smallest lag, and soonestAt the time
 	// when it was returned.
 	soonest   uint64
 	soonestAt time.Time
-	searched  time.Time // when all samples that the driver keeps were searched, because there was no new one
-	// distances are the last distances between two instants, in µs. The first count are set.
+	searched  time.Time // time of the last call of setBack
+	// distances is a ring buffer of the distances between two instants, in µs. count is the number
+	// of distances that were written to it.
 	distances [16]uint64
 	count     int
 	period    time.Duration // the median of distances, 0 at first
@@ -29,15 +30,15 @@ type clock struct {
 
 const (
 	// defaultPeriod is the sampling period before it is measured, and longestPeriod its maximum.
-	// NVML's documentation says 1/6 s to 1 s (nvmlUtilization_t).
+	// NVML documents 1/6 s to 1 s (nvmlUtilization_t).
 	defaultPeriod = time.Second / 6
 	longestPeriod = 3 * time.Second / 2
 	// searchEvery is the time between searches of all samples while there is no new sample.
 	searchEvery = 10 * time.Second
 )
 
-// start makes now, by the clock of the driver, the baseline. Instants before it do not count, even
-// if the driver returns them later.
+// start makes the present time of the driver's clock the baseline. Earlier instants do not count,
+// even if the driver returns them later.
 func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.sinceAt = now
 	if len(instants) == 0 {
@@ -48,8 +49,8 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
-// plausible sorts instants by time, and returns the new and possible ones. Instants in the future
-// are dropped, unless all are in the future because the clock was set.
+// plausible returns the new instants with valid values, ordered by time. Instants in the future are
+// dropped, unless all are in the future because the clock was set.
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
@@ -68,7 +69,8 @@ func (c *clock) latest(now time.Time) uint64 {
 	return c.since + uint64((max(now.Sub(c.sinceAt), 0) + maxLag).Microseconds())
 }
 
-// newest returns the last timestamp of entries that is not in the future, unless all are.
+// newest returns the latest timestamp of entries that is not in the future. If all new timestamps
+// are in the future, it returns the latest of them.
 func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
 	newest, future, latest := c.since, uint64(0), c.latest(now)
 	for i := range entries {
@@ -84,9 +86,9 @@ func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
 	return newest
 }
 
-// stand adds the times that its instants cover to a window. It returns the start of the first of
-// these times, by the clock of the driver. An instant covers the time since the previous one. If
-// the driver did not sample in between, it covers a period.
+// stand adds the time that instants cover to a window, and returns the timestamp of the beginning
+// of this time. An instant covers the time since the previous instant. If samples are missing in
+// between, it covers one sampling period.
 func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	c.learn(instants)
 	period := c.samplingPeriod()
@@ -107,7 +109,7 @@ func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	return begins
 }
 
-// learn estimates the sampling period of the driver from the distances of instants.
+// learn estimates the sampling period of the driver from the distances between instants.
 func (c *clock) learn(instants []nvml.Utilization) {
 	for i := 1; i < len(instants); i++ {
 		distance := instants[i].Timestamp - instants[i-1].Timestamp
@@ -131,8 +133,8 @@ func (c *clock) samplingPeriod() time.Duration {
 	return c.period
 }
 
-// moment returns the time of the last instant, as of now. If the clock of the driver is not the
-// system clock, the instant with the smallest lag gives their difference.
+// moment converts the newest timestamp to system time. If the driver's clock is not the system
+// clock, the offset between the two clocks is estimated from the instant with the smallest lag.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)
@@ -155,13 +157,14 @@ func lag(timestamp uint64, now time.Time) (time.Duration, bool) {
 	return microseconds(wall - timestamp), true
 }
 
-// mayBeSetBack reports whether it is time to look whether the clock was set back, when there are no
-// new samples.
+// mayBeSetBack reports whether to check for a clock that was set back: there were no new instants
+// for maxLag, and no check for searchEvery.
 func (c *clock) mayBeSetBack(now time.Time) bool {
 	return c.since != 0 && now.Sub(c.sinceAt) >= maxLag && now.Sub(c.searched) >= searchEvery
 }
 
-// setBack looks at all samples that the driver keeps, and reports whether its clock was set back.
+// setBack reports whether the driver's clock was set back: all samples that the driver keeps are
+// older than since. In this case it resets c.
 func (c *clock) setBack(all []nvml.Utilization, now time.Time) bool {
 	c.searched = now
 	newest := uint64(0)

@@ -12,16 +12,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// energy reads a GPU's energy counter, or its power if no counter works. Samples of utilization
-// appear hundreds of milliseconds late. So it keeps the readings since the last returned moment, and
-// returns the energy at the moment of the last sample.
+// energy reads the energy counter of a GPU, or its power if no counter works. Utilization samples
+// appear hundreds of milliseconds late. Therefore energy keeps its readings, and returns the energy
+// at the time of the last sample.
 type energy struct {
 	points  []point // ascending in time
 	isPower bool
-	average time.Duration // of power
-	counter uint64        // last, in mJ
-	moved   time.Time     // when counter changed last
-	at      time.Time     // moment that was handed out last
+	average time.Duration // averaging time of power readings
+	counter uint64        // last reading, in mJ
+	moved   time.Time     // when counter last changed
+	at      time.Time     // time of the reading that was returned last
 }
 
 // point is a reading: µJ of the counter, or µW.
@@ -34,10 +34,10 @@ const (
 	// standsStill is the maximum time without a change of the counter. In this time, the counter of a
 	// GPU that uses 1 W advances by 10,000 steps.
 	standsStill = 10 * time.Second
-	// drawn is the lowest power in mW at which a counter that stands still is wrong.
+	// drawn is the minimum power, in mW, of a GPU whose energy counter must advance.
 	drawn = 1000
-	// averaged is the averaging time of GetPowerUsage, if it averages (NVML's documentation: one
-	// second on Ampere, except GA100, and later).
+	// averaged is the averaging time of mean power. NVML documents one second for Ampere (except
+	// GA100) and later.
 	averaged = time.Second
 )
 
@@ -83,8 +83,8 @@ func (e *energy) add(p point, isPower bool) error {
 	return nil
 }
 
-// handOut returns the energy or power at a moment, or at the next moment with a reading. Earlier
-// readings are dropped.
+// handOut sets the energy or power of a device at a time. If the time is outside the readings, it
+// is replaced by the time of the nearest reading. Readings that are no longer needed are dropped.
 func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	if err != nil || len(e.points) == 0 {
 		d.Err, d.At = err, at
@@ -115,8 +115,8 @@ func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	}
 }
 
-// between returns the value at a moment from a to b, as if it changed evenly. A counter that was
-// reset steps at b.
+// between interpolates linearly between a and b. A counter that was reset has the value of a until
+// b.
 func (e *energy) between(a, b point, at time.Time) uint64 {
 	d, of := uint64(at.Sub(a.at)), uint64(b.at.Sub(a.at))
 	switch {

@@ -26,21 +26,21 @@ type reader struct {
 	open    func() (nvml.Library, error)
 	library nvml.Library // nil while it is not open
 	opened  time.Time
-	listed  int // devices that NVML had when boards was made
+	listed  int // number of GPUs that NVML reported when boards was built
 	boards  []*board
-	skipped error // of a GPU that could not be listed
+	skipped error // reason why a GPU is missing in boards
 	devices []gpulibrary.Device
 }
 
-// New returns a reader of the GPUs of a library. open loads and initializes NVML; it is called by
-// Poll, again after failures.
+// New returns a reader of NVML's GPUs. open loads and initializes NVML. Poll calls open, and again
+// after a failure.
 func New(open func() (nvml.Library, error)) gpulibrary.Reader { return &reader{open: open} }
 
 // Poll implements gpulibrary.Reader. If NVML is missing or must be initialized again, the next call
 // opens it.
 func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 	if r.library != nil && r.incomplete() && time.Since(r.opened) >= reopenEvery {
-		_ = r.closeLibrary() // an error has no effect: NVML is opened again
+		_ = r.closeLibrary() // NVML is opened again in any case
 	}
 	if err := r.list(); err != nil {
 		return nil, err
@@ -89,8 +89,7 @@ func (r *reader) list() error {
 	}
 }
 
-// find makes the list of GPUs. It keeps GPUs that were found before, even if one is lost and NVML
-// no longer lists it.
+// find builds the list of GPUs. It keeps a lost GPU even if NVML no longer lists it.
 func (r *reader) find(count int) {
 	known := r.boards
 	r.boards, r.listed, r.skipped = nil, count, nil
@@ -101,7 +100,7 @@ func (r *reader) find(count int) {
 			if !slices.ContainsFunc(r.boards, func(other *board) bool { return other.address == b.address }) {
 				r.boards = append(r.boards, b)
 			}
-		case !errors.Is(err, nvml.NoPermission): // NVML also counts GPUs that others may use
+		case !errors.Is(err, nvml.NoPermission): // NVML also counts GPUs that the collector may not use
 			r.skipped = fmt.Errorf("GPU %d: %w", i, err)
 		}
 	}
@@ -117,7 +116,7 @@ func (r *reader) find(count int) {
 	}
 }
 
-// describe returns the GPU of an index of NVML, from known if it is there.
+// describe returns the board of the GPU at an index of NVML: the existing board, or a new one.
 func (r *reader) describe(index int, known []*board) (*board, error) {
 	device, err := r.library.Device(index)
 	if err != nil {
@@ -159,7 +158,7 @@ func (r *reader) closeLibrary() error {
 	return err
 }
 
-// needsOpening reports whether an error of one GPU means that NVML must be opened again for all.
+// needsOpening reports whether an error of one GPU means that NVML must be opened again.
 func needsOpening(err error) bool {
 	return errors.Is(err, nvml.Uninitialized) || errors.Is(err, nvml.DriverNotLoaded) || errors.Is(err, nvml.LibraryMismatch)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The weight of a slice is its activity, which
-// the performance monitors report (GPM, Hopper and later), times its share of the streaming
-// multiprocessors. NVML reports no process utilization for slices, so the receiver divides the use
-// of a slice by the memory of its processes. Before Hopper, the receiver divides the use of the
-// whole GPU by memory, and the GPU counts as busy while a process holds memory.
+// slicing holds the slices of a GPU that is divided (MIG). The GPU time of a slice is its activity,
+// which the performance monitors report (GPM, Hopper and later), times its share of the streaming
+// multiprocessors. NVML reports no process utilization for slices, so the receiver divides the GPU
+// time of a slice in proportion to the memory of its processes. Before Hopper, the receiver divides
+// the time of the whole GPU in this way, and the GPU counts as busy while a process holds memory.
 type slicing struct {
 	slices          []*slice
 	multiprocessors uint32 // of the whole GPU, 0 before it is read
@@ -34,7 +34,7 @@ type slice struct {
 // a poll to the sample varies.
 const minActivity = 150 * time.Millisecond
 
-// readSlices fills the users of a device, and returns the end of the time that they cover.
+// readSlices sets the usage of a device, and returns the end of the time that it covers.
 func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	u, now := &b.usage, time.Now()
 	if u.started && now.Sub(u.polled) < minActivity {
@@ -61,8 +61,8 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. The use of a slice that appeared since the
-// last poll is unattributed.
+// readActivities adds one user for the processes of each slice. The GPU time of a slice that
+// appeared since the last poll is unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) (err error) {
 	g := &b.slices
 	if g.multiprocessors == 0 {
@@ -71,7 +71,7 @@ func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elap
 		}
 	}
 	if g.multiprocessors == 0 {
-		return errors.New("multiprocessors: the GPU reports none")
+		return errors.New("multiprocessors: the GPU reports 0")
 	}
 	var listed []*slice
 	left := elapsed
@@ -122,7 +122,7 @@ func (g *slicing) find(device nvml.Device) (*slice, error) {
 	return s, nil
 }
 
-// keep forgets all other slices, and frees their samples.
+// keep removes the slices that are not in listed, and frees their samples.
 func (g *slicing) keep(listed []*slice) {
 	g.slices = slices.DeleteFunc(g.slices, func(s *slice) bool {
 		isGone := !slices.Contains(listed, s)
@@ -133,8 +133,8 @@ func (g *slicing) keep(listed []*slice) {
 	})
 }
 
-// activity returns the part of the time since the last poll that the slice worked, 1 for a new
-// slice.
+// activity returns the part of the time since the last poll during which the slice was busy, or 1
+// for a new slice.
 func (s *slice) activity(device nvml.Device) (float64, error) {
 	sample, err := device.GPMSample()
 	if err != nil {

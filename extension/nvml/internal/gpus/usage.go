@@ -15,28 +15,29 @@ import (
 // usage determines which processes used a GPU that is not divided.
 //
 // The driver samples the GPU about six times per second, and keeps the samples for ten seconds or
-// more. A sample holds how busy the GPU was since the previous instant, and the process that used
-// it. UtilizationSamples lists the instants. ProcessUtilization reports the mean of each process
-// over all instants since a timestamp, idle instants included, with the timestamp of the last
-// sample of the process. This is not documented, but the sum over the processes is the same for
-// different timestamps (https://github.com/Syllo/nvtop/issues/110). The GPU time of a process is
-// this mean times the time that the instants cover.
+// more. A sample has an instant, the utilization of the GPU since the previous instant, and the
+// process that used the GPU. UtilizationSamples lists the instants with the utilization.
+// ProcessUtilization reports the mean of each process over all instants since a timestamp, idle
+// instants included, with the timestamp of the last sample of the process. This is not documented,
+// but the sum over the processes is the same for different timestamps
+// (https://github.com/Syllo/nvtop/issues/110). The GPU time of a process is this mean times the
+// time that the instants cover.
 //
 // The weight of a process is the utilization of the busiest engine that it used: streaming
 // multiprocessors, encoder or decoder. The engines work in parallel, so their sum would count time
-// twice. A process that only encodes keeps the GPU busy, too.
+// twice. A process that only encodes also keeps the GPU busy.
 //
-// If the driver reports no samples of processes, the busy time of the GPU belongs to all processes
-// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU
-// after the driver has reported a sample: if the function fails later, that is an error.
+// If the driver reports no process samples, the busy time of the GPU belongs to all processes that
+// hold its memory, and the receiver divides it in proportion to memory. After the first sample,
+// memory is no longer a weight: if the function fails later, usage reports an error.
 type usage struct {
 	started bool
-	until   time.Time // up to when usage was handed out
-	polled  time.Time // when the last poll began
+	until   time.Time // end of the usage that was returned last
+	polled  time.Time // start of the last poll
 	clock   clock
 	// noInstants is set if the library does not list instants.
 	noInstants bool
-	// sampled is set once the driver has reported a sample of a process, whatever its values are.
+	// sampled is set once the driver has reported a sample of a process, even if its values are 0.
 	// unsampled is the busy time without samples that isSilent counts.
 	sampled   bool
 	unsampled time.Duration
@@ -49,30 +50,30 @@ type usage struct {
 const (
 	// maxLag is the maximum time until the driver returns a sample.
 	maxLag = 2 * time.Second
-	// kept is the minimum time for which the driver keeps samples. Its buffer is made for ten seconds
-	// (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel modules).
+	// kept is the minimum time that the driver keeps samples. Its buffer is dimensioned for ten
+	// seconds (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel
+	// modules).
 	kept = 8 * time.Second
-	// silence is the uninterrupted busy time without a sample after which the driver counts as one
-	// that does not sample processes.
+	// silence is the limit of isSilent: the uninterrupted busy time without a process sample.
 	silence = 10 * time.Second
 )
 
-// window is the time since the last poll, and the result of the instants in it.
+// window holds the totals of the instants since usage was last returned.
 type window struct {
-	until    time.Time     // the end of the samples
+	until    time.Time     // end of the window
 	newest   uint64        // timestamp of the last instant
-	instants int           // how many
-	covered  time.Duration // for how long they stand
-	busy     time.Duration // how much of that the graphics and compute engine was busy
-	lost     time.Duration // time whose samples are lost
+	instants int           // number of instants
+	covered  time.Duration // time that the instants cover
+	busy     time.Duration // part of covered during which the graphics and compute engine was busy
+	lost     time.Duration // time whose samples the driver no longer keeps
 }
 
-// forget restarts the measurement. The usage of the GPU until the next poll is not measured.
-func (u *usage) forget() {
+// restart restarts the measurement. The usage of the GPU until the next poll is not measured.
+func (u *usage) restart() {
 	*u = usage{until: u.until, users: u.users, sampled: u.sampled}
 }
 
-// read fills the users of a device, and returns the end of the time that they cover.
+// read sets the usage of a device, and returns the end of the time that it covers.
 func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	now := time.Now()
 	instants, err := u.readInstants(device, now)
@@ -83,7 +84,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	w := u.window(instants, now)
 	if open, err := device.Processes(); err == nil {
 		u.open = open
-	} else { // each of them may still have it open
+	} else { // the processes of the previous list may still have it open
 		u.open = append(u.open[:0], u.openBefore...)
 	}
 	entries, err := u.readEntries(device, &w)
@@ -104,7 +105,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	u.users.reset()
 	u.addEntries(entries, &w, now)
 	missing = u.isSilent(&w) || missing
-	for _, p := range u.open { // also idle processes: they may have idle energy
+	for _, p := range u.open { // including idle processes, which may have a share of the idle energy
 		u.users.open(p.PID)
 	}
 	ended := slices.DeleteFunc(slices.Clone(u.openBefore), func(p nvml.Process) bool { return u.users.has(p.PID) })
@@ -120,7 +121,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	return w.until
 }
 
-// readInstants returns the instants since the last that was counted.
+// readInstants returns the instants after clock.since.
 func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilization, error) {
 	if u.noInstants {
 		return nil, nil
@@ -142,9 +143,8 @@ func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilizat
 	return u.clock.plausible(all, now), nil
 }
 
-// readEntries returns the entries of processes since the last instant that was counted. Reading
-// them takes the driver milliseconds of CPU time, so this is left out for a GPU that is not busy
-// and that no process has open.
+// readEntries returns the entries of processes after clock.since. The driver spends milliseconds of
+// CPU time on them, so they are not read for an idle GPU that no process has open.
 func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error) {
 	if u.started && !u.noInstants && w.busy == 0 && len(u.open) == 0 && len(u.openBefore) == 0 {
 		return nil, nil
@@ -152,8 +152,8 @@ func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error
 	return device.ProcessUtilization(u.clock.since)
 }
 
-// start takes the present samples as the baseline. The time since the last usage, if there was any,
-// is unattributed.
+// start makes the present samples the baseline. The time since usage was last returned is
+// unattributed.
 func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries []nvml.Sample, now time.Time) {
 	u.clock.start(instants, now)
 	u.users.reset()
@@ -170,7 +170,7 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 	u.started, u.until, u.polled = true, now, now
 }
 
-// window returns the result of the instants.
+// window returns the totals of the instants.
 func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 	w := window{until: now, newest: u.clock.since, instants: len(instants)}
 	if !u.started {
@@ -184,7 +184,7 @@ func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 	switch {
 	case len(instants) > 0:
 		w.until = u.clock.moment(w.newest, now)
-	case now.Sub(u.clock.sinceAt) < maxLag: // they may still show
+	case now.Sub(u.clock.sinceAt) < maxLag: // the driver may still return samples
 		w.until = u.until
 	}
 	if now.Sub(u.polled) > kept {
@@ -196,10 +196,10 @@ func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 	return w
 }
 
-// addEntries makes users of the entries of processes.
+// addEntries adds the entries of processes to users.
 func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	if w.instants == 0 {
-		return // they are read again with their instants
+		return // the entries are read again with their instants
 	}
 	if u.noInstants {
 		w.newest = u.clock.newest(entries, now)
@@ -209,11 +209,11 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 		e := &entries[i]
 		busiest := max(e.SM, e.Encoder, e.Decoder)
 		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
-			continue // garbage, or stale
+			continue // invalid or stale
 		}
 		u.users.addEntry(e, busiest)
 	}
-	stands := w.covered // each entry
+	stands := w.covered // the time that each entry covers
 	if u.noInstants {
 		stands = min(now.Sub(u.clock.sinceAt), kept)
 	}
@@ -222,17 +222,18 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	})
 }
 
-// isSilent reports whether the driver has the function for samples of processes, but reports no
-// samples for this GPU. Successive windows show that: the GPU is busy throughout, and the same
-// processes have it open. The result holds until the first sample. Other windows do not count: an
-// idle GPU has no samples, and the driver drops the samples of a process when it ends.
+// isSilent reports whether the driver has the function for process samples but reports no samples
+// for this GPU. It adds up the busy time of successive windows during which the GPU was busy
+// throughout and the same processes had it open. Other windows do not count: an idle GPU has no
+// samples, and the driver drops the samples of a process when the process exits. The result holds
+// until the first sample.
 //
-// The busy time is the sum of instants. If the library lists no instants, a driver that reports no
-// samples is not detected, and the GPU counts as idle.
+// If the library lists no instants, a driver without process samples is not detected, and the GPU
+// counts as idle.
 func (u *usage) isSilent(w *window) bool {
 	same := slices.EqualFunc(u.open, u.openBefore, func(a, b nvml.Process) bool { return a.PID == b.PID })
 	switch {
-	case u.unsampled > silence: // holds
+	case u.unsampled > silence: // the result holds
 	case same && len(u.open) > 0 && w.busy > w.covered*9/10:
 		u.unsampled += w.busy
 	default:
@@ -242,8 +243,8 @@ func (u *usage) isSilent(w *window) bool {
 }
 
 // addEnded attributes busy time that no entry explains to the processes that closed the GPU since
-// usage was last returned, because the driver discards the samples of a process when it exits.
-// Several such processes cannot be distinguished.
+// usage was last returned. The driver discards the samples of a process when the process exits, so
+// several such processes cannot be distinguished.
 func (u *usage) addEnded(ended []nvml.Process, w *window) {
 	if gap := u.gap(w); gap > 0 {
 		user := together(ended, gap)
@@ -279,8 +280,8 @@ func together(processes []nvml.Process, used time.Duration) gpulibrary.User {
 	return u
 }
 
-// gap returns the busy time that entries do not explain. Percents are whole numbers, so a
-// difference of up to one percent per entry is rounding.
+// gap returns the busy time that entries do not explain. Percentages are whole numbers, so a
+// difference of up to one percent per entry is attributed to rounding.
 func (u *usage) gap(w *window) time.Duration {
 	gap := w.busy - u.users.used() - u.users.anonymous
 	if gap <= time.Duration(u.users.entries)*w.covered/100 {
@@ -289,7 +290,7 @@ func (u *usage) gap(w *window) time.Duration {
 	return gap
 }
 
-// handOut fills the device, and makes its end the beginning of the next window.
+// handOut sets the usage of a device. The next window begins at the end of this window.
 func (u *usage) handOut(d *gpulibrary.Device, w *window) {
 	d.Elapsed = w.until.Sub(u.until)
 	used, unattributed := u.users.used(), u.users.anonymous+u.gap(w)
@@ -314,13 +315,13 @@ func (u *usage) handOut(d *gpulibrary.Device, w *window) {
 // users adds up the entries of one poll.
 type users struct {
 	list      []gpulibrary.User
-	weights   []uint64 // percents of each
-	last      []uint64 // timestamp of each one's last entry
+	weights   []uint64 // sum of percentages, by user
+	last      []uint64 // timestamp of the last entry, by user
 	pids      []int32
 	index     map[uint32]int // in list
 	entries   int
-	unnamed   uint64        // percents of processes without a PID
-	anonymous time.Duration // their usage
+	unnamed   uint64        // sum of percentages of entries without a valid PID
+	anonymous time.Duration // GPU time of these entries
 }
 
 func (u *users) reset() {
@@ -358,8 +359,8 @@ func (u *users) addEntry(e *nvml.Sample, percent uint32) {
 	u.last[i] = max(u.last[i], e.Timestamp)
 }
 
-// open adds a user that used nothing, if it is new, and returns its index; -1 if it is not a
-// process.
+// open returns the index of the user of a PID, and adds the user if it is new. It returns -1 if the
+// PID is not valid.
 func (u *users) open(pid uint32) int {
 	if pid == 0 || pid > math.MaxInt32 {
 		return -1
@@ -375,7 +376,7 @@ func (u *users) open(pid uint32) int {
 	return i
 }
 
-// weigh converts percents to times. All percents are of the same time.
+// weigh converts percentages of a time to GPU times.
 func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
 	for i := range u.list {
 		if u.weights[i] > 0 {
@@ -391,7 +392,7 @@ func (u *users) has(pid uint32) bool {
 	return known
 }
 
-// used returns the GPU time of all.
+// used returns the GPU time of all users.
 func (u *users) used() (sum time.Duration) {
 	for i := range u.list {
 		sum += u.list[i].Used

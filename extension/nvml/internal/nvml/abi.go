@@ -6,30 +6,31 @@ package nvml
 
 import "math"
 
-// The structures and constants of NVIDIA's public header nvml.h: https://docs.nvidia.com/deploy/nvml-api/. A test
-// compares the sizes and offsets with those of a C compiler.
+// The structures and constants of NVIDIA's public header nvml.h:
+// https://docs.nvidia.com/deploy/nvml-api/. A test compares their sizes and offsets with the layout
+// of a C compiler.
 
 const (
-	initNoGPUs = 1 // NVML_INIT_FLAG_NO_GPUS: no GPU is no error
+	initNoGPUs = 1 // NVML_INIT_FLAG_NO_GPUS: initialization succeeds without a GPU
 
-	textSize = 96 // at least the buffers that NVML asks for a UUID and a name
+	textSize = 96 // NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE
 
-	fieldPowerAverage = 185 // NVML_FI_DEV_POWER_AVERAGE: mW, over a second; Ampere and later, but not GA100
+	fieldPowerAverage = 185 // NVML_FI_DEV_POWER_AVERAGE: mW, mean over 1 s; Ampere (not GA100) and later
 	fieldPowerInstant = 186 // NVML_FI_DEV_POWER_INSTANT: mW
 
 	scopeModule = 1 // NVML_POWER_SCOPE_MODULE; NVML_POWER_SCOPE_GPU is 0
 
 	notAvailable = math.MaxUint64 // NVML_VALUE_NOT_AVAILABLE as an unsigned number
 
-	valueDouble = 0 // NVML_VALUE_TYPE_DOUBLE; the others are integers
+	valueDouble = 0 // NVML_VALUE_TYPE_DOUBLE; all other types are integers
 
 	samplesGPUUtilization = 1 // NVML_GPU_UTILIZATION_SAMPLES
 
 	gpmVersion      = 1  // NVML_GPM_METRICS_GET_VERSION
-	gpmMetrics      = 98 // NVML_GPM_METRIC_MAX of the first header with it; NVML reads as many as the structure says
+	gpmMetrics      = 98 // NVML_GPM_METRIC_MAX in the first version; NVML reads metricCount entries
 	gpmGraphicsUtil = 1  // NVML_GPM_METRIC_GRAPHICS_UTIL
 
-	profiles = 16 // more than there are GPU instance profiles (NVML_GPU_INSTANCE_PROFILE_COUNT)
+	profiles = 16 // an upper bound of NVML_GPU_INSTANCE_PROFILE_COUNT
 )
 
 // pciInfo is nvmlPciInfo_t.
@@ -55,7 +56,7 @@ type sample struct {
 type processSample struct {
 	pid                     uint32
 	timestamp               uint64
-	sm, _, encoder, decoder uint32 // the second is the memory's
+	sm, _, encoder, decoder uint32 // the field without a name is memUtil
 }
 
 // fieldValue is nvmlFieldValue_t.
@@ -97,11 +98,11 @@ type gpmGet struct {
 	metrics              [gpmMetrics]gpmMetric
 }
 
-// The size of an entry in a list of processes. The header says processSize (nvmlProcessInfo_t), but drivers around
-// 535 write nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without indicating it:
+// Sizes of an entry in a list of processes. The header defines nvmlProcessInfo_t. Drivers around
+// 535 write nvmlProcessDetail_v1_t and others nvmlProcessInfo_v1_t, without indicating the type:
 // https://github.com/XuehaiPan/nvitop/pull/79, https://github.com/XuehaiPan/nvitop/pull/226
 const (
 	processSizeV1     = 16 // pid and usedGpuMemory, which is at offset 8 in all versions
-	processSize       = 24 // pid, usedGpuMemory, gpuInstanceId, computeInstanceId
-	processSizeDetail = 32 // the same, and usedGpuCcProtectedMemory
+	processSize       = 24 // and gpuInstanceId, computeInstanceId
+	processSizeDetail = 32 // and usedGpuCcProtectedMemory
 )

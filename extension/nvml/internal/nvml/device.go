@@ -14,14 +14,13 @@ import (
 	"strings"
 )
 
-// device is a GPU, or a slice.
+// device implements Device.
 type device struct {
 	*library
 	handle handle
-	// slice is set for a slice of a GPU.
-	slice *slice
+	slice  *slice // nil for a whole GPU
 
-	// What NVML writes, and what is made of it.
+	// Reused buffers. NVML writes instants, entries and bytes.
 	instants     []sample
 	utilizations []Utilization
 	entries      []processSample
@@ -29,7 +28,8 @@ type device struct {
 	bytes        []byte
 }
 
-// slice is a GPU instance. NVML has a MIG device for each compute instance in it.
+// slice is a GPU instance of MIG. NVML lists one MIG device for each compute instance in it;
+// handles contains all of them.
 type slice struct {
 	gpu      handle
 	instance uint32
@@ -52,7 +52,8 @@ func (d *device) PCIAddress() (string, error) {
 	return sysfsAddress(cString(info.busID[:]))
 }
 
-// sysfsAddress returns a PCI address as the kernel writes it, with a domain of four digits: NVML's has eight.
+// sysfsAddress converts a PCI address of NVML, which has a domain of eight digits, to the kernel's
+// notation with four digits.
 func sysfsAddress(busID string) (string, error) {
 	domain, rest, found := strings.Cut(strings.ToLower(busID), ":")
 	number, err := strconv.ParseUint(domain, 16, 32)
@@ -102,21 +103,23 @@ func (d *device) Utilization() (uint32, error) {
 	return rates.gpu, ret.err()
 }
 
-// The buffers that lists are read into: the first is more than the samples that drivers keep, which were 100.
+// Sizes of the buffers for lists, in entries. Observed drivers keep 100 samples, so the first size
+// is usually sufficient.
 const (
 	firstBuffer   = 128
 	largestBuffer = 1 << 16
 )
 
-// read calls a function that fills in a buffer, with larger ones until one is large enough: between two calls, there
-// may be more to read. It returns how many entries there are.
+// read calls function with the size of the buffer to fill, and again with larger sizes until the
+// list fits. It at least doubles the size, because a list may grow between two calls. It returns
+// the number of entries.
 func read(size int, function func(size int, count *uint32) Return) (int, Return) {
 	for size = max(size, firstBuffer); ; {
 		count := uint32(size)
 		switch ret := function(size, &count); {
 		case ret == Success:
 			return min(int(count), size), Success
-		case ret == NotFound: // there is none
+		case ret == NotFound: // the list is empty
 			return 0, Success
 		case ret != InsufficientSize || size >= largestBuffer:
 			return 0, ret
@@ -130,7 +133,7 @@ func (d *device) UtilizationSamples(since uint64) ([]Utilization, error) {
 	count, ret := read(len(d.instants), func(size int, count *uint32) Return {
 		d.instants = slices.Grow(d.instants[:0], size)[:size]
 		ret := d.deviceSamples(d.handle, samplesGPUUtilization, since, &valueType, count, &d.instants[0])
-		if ret == Success && int(*count) == size { // there may be more
+		if ret == Success && int(*count) == size { // the list may be longer
 			return InsufficientSize
 		}
 		return ret
@@ -149,7 +152,7 @@ func (d *device) UtilizationSamples(since uint64) ([]Utilization, error) {
 	return d.utilizations, nil
 }
 
-var errValueType = errors.New("NVML's samples of utilization are no integers")
+var errValueType = errors.New("NVML returned utilization samples that are not integers")
 
 func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
 	count, ret := read(len(d.entries), func(size int, count *uint32) Return {
@@ -170,7 +173,7 @@ func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
 
 func (d *device) Processes() ([]Process, error) {
 	var all []Process
-	result := NotSupported // by all lists
+	result := NotSupported // unless one of the lists is supported
 	for _, h := range d.handles() {
 		for _, lists := range [][]listOf{{d.computeV3, d.computeV2}, {d.graphicsV3, d.graphicsV2}, {d.mpsV3}} {
 			switch some, ret := d.list(h, lists); {
@@ -184,12 +187,12 @@ func (d *device) Processes() ([]Process, error) {
 			}
 		}
 	}
-	// A process that uses the GPU in several ways is in several lists. Keep its largest memory.
+	// A process that computes and renders is in several lists. Keep the entry with the most memory.
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(b.Memory, a.Memory)) })
 	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID }), result.err()
 }
 
-// list returns the processes of the first of the functions that the driver has.
+// list calls the first of the functions that the driver has, and returns the processes.
 func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 	for _, function := range functions {
 		count, ret := read(len(d.bytes)/processSizeDetail, func(size int, count *uint32) Return {
@@ -212,8 +215,8 @@ func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 	return nil, FunctionNotFound
 }
 
-// untouched fills the buffer of a list of processes, to see how much of it was written. It is never the last byte of
-// an entry: that is the highest of an amount of memory or of an instance's number.
+// untouched marks the bytes of a buffer that NVML did not write. NVML never writes it as the last
+// byte of an entry, which is the most significant byte of an amount of memory or of an instance ID.
 const untouched = 0xa5
 
 // decodeProcesses reads count entries. It infers the size of an entry from the number of bytes that

@@ -11,17 +11,17 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// handle is a device or a GPM sample of NVML's.
+// handle is NVML's handle of a device or of a GPM sample.
 type handle uintptr
 
-// Functions of the same shape.
+// Signatures that several functions share.
 type (
 	textOf   func(device handle, to *byte, size uint32) Return
 	numberOf func(device handle, to *uint32) Return
 	listOf   func(device handle, count *uint32, to *byte) Return
 )
 
-// functions are the library's functions. The tag of a field is the name of its symbol.
+// functions holds the functions of the library. The tag of each field is the name of the symbol.
 type functions struct {
 	initWithFlags  func(flags uint32) Return                                                                   `nvml:"nvmlInitWithFlags"`
 	initV2         func() Return                                                                               `nvml:"nvmlInit_v2"`

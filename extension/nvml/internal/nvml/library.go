@@ -14,9 +14,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for:
-// "libnvidia-ml.so.1". The error is fs.ErrNotExist if the library is missing or its driver is not
-// loaded.
+// Open loads and initializes NVML. The name is a path, or a file name that the dynamic loader
+// searches for, such as "libnvidia-ml.so.1". The error is fs.ErrNotExist if the library is missing
+// or the driver is not loaded.
 func Open(name string) (Library, error) {
 	loaded, err := load(name)
 	if err != nil {
@@ -33,7 +33,7 @@ func Open(name string) (Library, error) {
 	return l, nil
 }
 
-// load loads a library, which is not yet initialized. The dynamic loader reports errors only as text.
+// load loads a library without initializing it. The dynamic loader reports errors only as text.
 func load(name string) (uintptr, error) {
 	loaded, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err == nil {
@@ -50,8 +50,7 @@ func load(name string) (uintptr, error) {
 	}
 }
 
-// maxDevices is the maximum number of GPUs, and of slices of a GPU, that are read. Each takes a
-// call.
+// maxDevices is the maximum number of GPUs, and of MIG devices of a GPU, that are read.
 const maxDevices = 256
 
 type library struct {
@@ -85,7 +84,7 @@ func (l *library) Close() error {
 	return errors.Join(l.shutdown().err(), purego.Dlclose(l.loaded))
 }
 
-// text returns what a function writes.
+// text returns the string that a function writes to a buffer.
 func text(function func(to *byte, size uint32) Return) (string, error) {
 	var buffer [textSize]byte
 	if ret := function(&buffer[0], textSize); ret != Success {

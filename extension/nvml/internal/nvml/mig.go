@@ -6,7 +6,7 @@ package nvml
 
 import "slices"
 
-// handles returns the handles that NVML has for the device: several for a slice with several compute instances.
+// handles returns NVML's handles of the device. A slice has one handle for each compute instance.
 func (d *device) handles() []handle {
 	if d.slice != nil {
 		return d.slice.handles
@@ -34,7 +34,7 @@ func (d *device) MIGDevices() ([]Device, error) {
 		var h handle
 		var instance uint32
 		ret := d.migByIndex(d.handle, i, &h)
-		if ret == NotFound { // indices have holes
+		if ret == NotFound { // the indices have gaps
 			continue
 		}
 		if ret == Success {
@@ -79,7 +79,7 @@ func (d *device) largestProfile() (uint32, error) {
 		switch r := d.profile(d.handle, p, &info); {
 		case r == Success:
 			ret, most = Success, max(most, info.multiprocessors)
-		case ret != Success && r != InvalidArgument: // which is the answer for a profile that the driver does not know
+		case ret != Success && r != InvalidArgument: // InvalidArgument: a profile that the driver lacks
 			ret = r
 		}
 	}
@@ -108,7 +108,7 @@ func (d *device) GPMSample() (GPMSample, error) {
 // gpmSample is a sample in NVML's memory.
 type gpmSample struct {
 	*library
-	handle handle // 0 once it is released
+	handle handle // 0 after Free
 }
 
 func (s *gpmSample) Activity(earlier GPMSample) (float64, error) {
@@ -126,7 +126,7 @@ func (s *gpmSample) Activity(earlier GPMSample) (float64, error) {
 
 func (s *gpmSample) Free() {
 	if s.handle != 0 {
-		_ = s.gpmFree(s.handle) // what cannot be released is lost
+		_ = s.gpmFree(s.handle) // after an error, the sample leaks
 		s.handle = 0
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// Open returns an error: NVML is called on Linux only, and there is no driver for this architecture.
+// Open returns an error: the extension calls NVML only on Linux, on amd64 and arm64.
 func Open(name string) (Library, error) {
 	return nil, fmt.Errorf("no library %s for %s/%s: %w", name, runtime.GOOS, runtime.GOARCH, fs.ErrNotExist)
 }

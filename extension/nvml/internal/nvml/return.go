@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// Return is an error code of NVML (nvmlReturn_t). A code for a missing driver or library is
-// fs.ErrNotExist, and a code for a missing permission is fs.ErrPermission.
+// Return is a return code of NVML (nvmlReturn_t). For errors.Is, the codes for a missing driver or
+// library are fs.ErrNotExist, and the codes for a missing permission are fs.ErrPermission.
 type Return uint32
 
 // The return codes that callers distinguish.
@@ -27,7 +27,7 @@ const (
 	GPUIsLost        Return = 15
 	ResetRequired    Return = 16
 	OperatingSystem  Return = 17
-	LibraryMismatch  Return = 18 // the library is not of the version of the kernel's driver
+	LibraryMismatch  Return = 18 // NVML and the kernel's driver have different versions
 	NoData           Return = 21
 	ArgumentVersion  Return = 25
 	Unknown          Return = 999
@@ -50,8 +50,8 @@ var returnTexts = map[Return]string{
 	OperatingSystem:  "blocked by the operating system or a cgroup",
 	LibraryMismatch:  "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
 	NoData:           "no data",
-	ArgumentVersion:  "the driver does not know this version of an argument",
-	Unknown:          "unknown error of the driver",
+	ArgumentVersion:  "the driver does not support this version of an argument",
+	Unknown:          "internal error of the driver",
 
 	// Codes that no caller distinguishes.
 	8:  "the GPU's power cables are not attached",
@@ -70,7 +70,7 @@ func (r Return) Error() string {
 	return fmt.Sprintf("NVML error %d", uint32(r))
 }
 
-// Is reports whether r is a case of one of the errors of io/fs.
+// Is supports errors.Is with fs.ErrNotExist and fs.ErrPermission.
 func (r Return) Is(target error) bool {
 	switch r {
 	case DriverNotLoaded, LibraryNotFound:
@@ -82,7 +82,7 @@ func (r Return) Is(target error) bool {
 	}
 }
 
-// err returns r as an error, nil for success.
+// err returns r, or nil if r is Success.
 func (r Return) err() error {
 	if r == Success {
 		return nil

@@ -2,9 +2,9 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are those of a script, so that tests load
-// a real library where there is no GPU. The head of libnvidia-ml/libnvidia-ml.c lists the
-// statements of a script.
+// Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are described by a script, so that tests
+// can load a real library on machines without a GPU. The statements of scripts are documented at
+// the top of libnvidia-ml/libnvidia-ml.c.
 package nvmltest
 
 import (
@@ -22,13 +22,13 @@ import (
 //go:embed libnvidia-ml/libnvidia-ml.c
 var source []byte
 
-// Library is a file libnvidia-ml.so.1 of its own: libraries of two tests share nothing.
+// Library is a libnvidia-ml.so.1 with its own script. Libraries are independent of each other.
 type Library struct {
 	Path string
 }
 
-// New builds a library with an empty script, without the functions that are listed: an older
-// driver's. It skips the test where there is no C compiler.
+// New builds a library with an empty script. The library lacks the functions in without, as the
+// library of an older driver does. New skips the test if no C compiler is installed.
 func New(t testing.TB, without ...string) *Library {
 	t.Helper()
 	l := &Library{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}
@@ -37,7 +37,7 @@ func New(t testing.TB, without ...string) *Library {
 	return l
 }
 
-// compiled holds the library for each list of functions that it lacks.
+// compiled holds the built libraries by the list of their missing functions.
 var compiled sync.Map
 
 func compile(t testing.TB, without []string) []byte {
@@ -74,7 +74,7 @@ func compiler(t testing.TB) string {
 	return path
 }
 
-// Script replaces the script. Calls that begin afterwards follow it.
+// Script replaces the script. It applies to calls that begin afterwards.
 func (l *Library) Script(t testing.TB, script string) {
 	t.Helper()
 	next := l.Path + ".next"
@@ -82,8 +82,8 @@ func (l *Library) Script(t testing.TB, script string) {
 	require.NoError(t, os.Rename(next, l.Path+".script"))
 }
 
-// Calls returns the functions that were called while the script had the statement trace, each with
-// the device's handle, and forgets them.
+// Calls returns the function name and the device handle of each call since the last Calls. Calls
+// are recorded while the script contains the statement trace.
 func (l *Library) Calls(t testing.TB) []string {
 	t.Helper()
 	path := l.Path + ".calls"

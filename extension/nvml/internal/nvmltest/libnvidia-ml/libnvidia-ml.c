@@ -1,45 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A libnvidia-ml.so.1 whose GPUs are those of a script. It has the functions of NVIDIA's management library (NVML) that the
-// nvml extension calls, with the layouts and return codes of NVIDIA's public header nvml.h:
-// https://docs.nvidia.com/deploy/nvml-api/
+// A libnvidia-ml.so.1 with GPUs that a script describes. It has the functions of NVIDIA's management
+// library (NVML) that the nvml extension calls, with the layouts and return codes of NVIDIA's public
+// header nvml.h: https://docs.nvidia.com/deploy/nvml-api/
 //
-// The script is the file next to the library that has its name and the suffix .script. Each call reads it anew. It states
-// what the GPUs are at a time, so that its author sets the time, or lets the library follow the machine's clock. One
-// statement a line:
+// The script is a file next to the library, with the name of the library and the suffix .script. Each
+// call reads it again. A function without a statement for it returns NVML_ERROR_NOT_SUPPORTED. Each
+// line has one statement:
 //
-//   clock US | clock real          time in µs since the epoch; the machine's clock
-//   trace                          appends each call to the file with the suffix .calls
-//   fail FUNCTION CODE             FUNCTION returns CODE; * is every function
-//   hang FUNCTION PATH             FUNCTION opens the FIFO PATH.entered for writing, then PATH.release for reading
-//   device BUS-ID                  begins a GPU: what follows is of it, fail and hang too
+//   clock US | clock real            time in µs since the epoch; real (default): the machine's clock
+//   trace                            append each call to the file with the suffix .calls
+//   fail FUNCTION CODE               FUNCTION returns CODE; * matches every function
+//   hang FUNCTION PATH               FUNCTION opens the FIFO PATH.entered for writing,
+//                                    then PATH.release for reading
+//   device BUS-ID                    begin a GPU: the statements below, fail and hang apply to it
 //     uuid UUID
 //     name NAME
-//     energy MJ [MW START]         energy counter; grows by MW from the time START
-//     refresh US                   the energy counter is updated at multiples of this time
-//     average MW                   power fields 185 and 186, and nvmlDeviceGetPowerUsage
-//     momentary MW
-//     module MW                    power fields of the module
-//     power MW
-//     limit MW                     highest power limit
-//     utilization PERCENT
-//     period US                    of the instants at which loads are sampled, 166667 if it is not given
-//     buffer COUNT                 how many instants are kept, 100 if it is not given
-//     load PID SM [FROM [TO]]      a process: an instant has its percent of the period, in proportion to its time in it. NVML
-//                                  tells its mean over the instants that are asked for
-//     instant TIMESTAMP PERCENT    an instant of the GPU, as it is told
-//     sample PID TIMESTAMP SM MEMORY ENCODER DECODER    what is told of a process
-//     compute PID BYTES [INSTANCE] a process, by the list that it is in
+//     energy MJ [MW START]           energy counter; increases by MW from the time START
+//     refresh US                     update interval of the energy counter
+//     average MW                     power field 185
+//     momentary MW                   power field 186
+//     module MW                      both power fields in the scope of the module
+//     power MW                       result of nvmlDeviceGetPowerUsage
+//     limit MW                       highest power limit
+//     utilization PERCENT            result of nvmlDeviceGetUtilizationRates
+//     period US                      sampling period of loads, 166667 by default
+//     buffer COUNT                   number of samples of loads that are kept, 100 by default
+//     load PID SM [FROM [TO]]        a process that uses SM percent of the GPU from FROM to TO.
+//                                    A GPU sample is the sum of the loads in one period. A process
+//                                    sample is the mean of a load over the requested periods
+//     instant TIMESTAMP PERCENT      a GPU sample
+//     sample PID TIMESTAMP SM MEMORY ENCODER DECODER
+//                                    a process sample
+//     compute PID BYTES [INSTANCE]   a process in the list of compute, graphics or MPS processes
 //     graphics PID BYTES [INSTANCE]
 //     mps PID BYTES [INSTANCE]
-//     stride BYTES                 size of an entry of these lists; 24 is that of the header, 16 and 32 occur
-//     undersize COUNT              a call with too small a buffer asks for so many entries too few
-//     multiprocessors COUNT        of the whole GPU as a MIG profile
-//     activity US [PERCENT START]  busy time of the performance monitors; grows by PERCENT of the time from START
+//     stride BYTES                   size of an entry of these lists: 24 as in the header (default);
+//                                    some drivers use 16 or 32
+//     undersize COUNT                NVML_ERROR_INSUFFICIENT_SIZE requests COUNT entries too few
+//     multiprocessors COUNT          number of multiprocessors of the largest MIG profile
+//     activity US [PERCENT START]    busy time of the performance monitors; increases by PERCENT
+//                                    of the time from START
 //     mig on|off
-//     slice UUID INSTANCE COUNT    begins a MIG device with so many multiprocessors: activity, fail, hang are of it
-//
-// A function of which the script says nothing is not supported.
+//     slice UUID INSTANCE COUNT      begin a MIG device with COUNT multiprocessors: activity, fail
+//                                    and hang apply to it
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -139,7 +143,7 @@ typedef struct {
 typedef struct {
 	unsigned version, numMetrics;
 	nvmlGpmSample_t sample1, sample2;
-	nvmlGpmMetric_t metrics[98]; // the header's first length; later ones are longer
+	nvmlGpmMetric_t metrics[98]; // the length in the first version of the header
 } nvmlGpmMetricsGet_t;
 
 // The script.
@@ -148,13 +152,13 @@ enum { DEVICES = 16, SLICES = 8, PROCESSES = 512, SAMPLES = 1024, LOADS = 64, RU
 
 typedef unsigned long long u64;
 
-struct curve { // a counter: base, and rate for each second from start
+struct curve { // a counter: base, increasing by rate per second from start
 	int known;
 	u64 base, rate, start;
 };
 
 struct rule {
-	char function[64], path[256]; // path of a hang, empty for a failure
+	char function[64], path[256]; // path is empty for the statement fail
 	int code;
 };
 
@@ -196,7 +200,7 @@ struct device {
 };
 
 struct script {
-	u64 clock; // 0 is the machine's
+	u64 clock; // 0 selects the machine's clock
 	int trace;
 	struct device devices[DEVICES];
 	struct rule rules[RULES];
@@ -205,8 +209,8 @@ struct script {
 
 static _Atomic int initialized;
 
-// beside returns the path of the file next to the library with a suffix.
-static void beside(const char *suffix, char *path, size_t size)
+// sibling returns the path of the library with a suffix appended.
+static void sibling(const char *suffix, char *path, size_t size)
 {
 	Dl_info info;
 	if (!dladdr(&initialized, &info))
@@ -219,7 +223,7 @@ static int is(const char *word, const char *other)
 	return strcmp(word, other) == 0;
 }
 
-// parse_rule adds a failure or a hang.
+// parse_rule parses the statements fail and hang.
 static void parse_rule(char *line, struct rule *rules, int *n)
 {
 	struct rule rule = {0};
@@ -243,7 +247,7 @@ static void parse_process(char list, const char *line, struct device *d)
 	d->processes[d->nprocesses++] = p;
 }
 
-// parse_of_device reads a statement about a GPU.
+// parse_of_device parses a statement about a GPU.
 static void parse_of_device(const char *word, const char *line, struct device *d)
 {
 	nvmlProcessUtilizationSample_t *sample = &d->samples[d->nsamples];
@@ -280,7 +284,7 @@ static void parse_of_device(const char *word, const char *line, struct device *d
 		d->nloads += sscanf(line, "%*s %u %u %llu %llu", &load->pid, &load->sm, &load->from, &load->to) >= 2;
 }
 
-// parse reads a line. The GPU and the slice are those that it is of.
+// parse parses a line. d and s are the current GPU and slice, or NULL.
 static void parse(struct script *w, char *line, struct device **d, struct slice **s)
 {
 	char word[32] = "", arg[96] = "";
@@ -307,11 +311,11 @@ static void parse(struct script *w, char *line, struct device **d, struct slice 
 		parse_of_device(word, line, *d);
 }
 
-// read_script returns the script, NULL where there is none.
+// read_script returns the parsed script, or NULL if the file cannot be opened.
 static struct script *read_script(void)
 {
 	char path[4096], line[512];
-	beside("script", path, sizeof path);
+	sibling("script", path, sizeof path);
 	FILE *f = fopen(path, "r");
 	if (!f)
 		return NULL;
@@ -339,7 +343,8 @@ static u64 value(const struct curve *c, u64 at)
 	return c->base + c->rate * (elapsed / 1000000) + c->rate * (elapsed % 1000000) / 1000000;
 }
 
-// Handles: 1 and up for GPUs, and from 256 on for their slices.
+// Handles of GPUs are 1 and up. The handle of a slice is the handle of its GPU plus a multiple of
+// 256.
 static nvmlDevice_t handle(int device, int slice)
 {
 	return (nvmlDevice_t)(size_t)(device + 1 + 256 * (slice + 1));
@@ -362,7 +367,7 @@ static nvmlReturn_t find(struct script *w, nvmlDevice_t h, struct device **d, st
 static void trace(const char *function, nvmlDevice_t h)
 {
 	char path[4096];
-	beside("calls", path, sizeof path);
+	sibling("calls", path, sizeof path);
 	FILE *f = fopen(path, "a");
 	if (!f)
 		return;
@@ -370,7 +375,7 @@ static void trace(const char *function, nvmlDevice_t h)
 	fclose(f);
 }
 
-// rendezvous opens a FIFO, which takes until the other end is open.
+// rendezvous opens and closes a FIFO. It blocks until the other end is open.
 static void rendezvous(const char *path, const char *suffix, int flags)
 {
 	char name[512];
@@ -380,7 +385,8 @@ static void rendezvous(const char *path, const char *suffix, int flags)
 		close(fd);
 }
 
-// obey follows the rules for a function: it returns what to return, or -1 after a hang, where the script may have changed.
+// obey applies the first rule for a function, and returns the return code. It returns -1 after a hang,
+// because the script may have changed during the hang.
 static int obey(const char *function, const struct rule *rules, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -406,7 +412,8 @@ static void done(struct call *c)
 	free(c->script);
 }
 
-// enter begins a call of a function, for a device where h is not NULL.
+// enter begins a call of a function: it reads the script and applies its rules. If of_device is set,
+// it also applies the rules of the GPU and slice with the handle h.
 static nvmlReturn_t enter(const char *function, nvmlDevice_t h, int of_device, struct call *c)
 {
 	int ret = -1;
@@ -568,14 +575,15 @@ static u64 earlier(u64 a, u64 b)
 	return a < b ? a : b;
 }
 
-// first_instant returns the first instant that is kept and comes after a time.
+// first_instant returns the first instant after since that is still kept at the time at.
 static u64 first_instant(const struct device *d, u64 since, u64 at)
 {
 	u64 kept = d->period * d->buffer;
 	return later(since, at > kept ? at - kept : 0) / d->period * d->period + d->period;
 }
 
-// used returns how much of the period before an instant a load used, in hundredths of a microsecond.
+// used returns the GPU time of a load in the period that ends at an instant, in hundredths of a
+// microsecond.
 static u64 used(const struct device *d, const struct load *load, u64 instant)
 {
 	u64 from = later(load->from, instant - d->period), to = load->to ? earlier(load->to, instant) : instant;
@@ -605,7 +613,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, int kind, unsigned long l
 	return n == 0 ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
 }
 
-// sample_load adds a process's mean since a time.
+// sample_load adds a process sample: the mean of a load over the periods after since.
 static void sample_load(struct device *d, const struct load *load, u64 since, u64 at)
 {
 	u64 sum = 0, instants = 0, last = 0;
@@ -644,7 +652,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(
 	return enough ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-// list_processes fills in a list of processes, for a slice those in it.
+// list_processes fills a list of processes. The list of a slice has only the processes in the slice.
 static nvmlReturn_t list_processes(struct call *c, char list, unsigned *count, char *to)
 {
 	struct device *d = c->device;
@@ -768,7 +776,7 @@ static nvmlReturn_t take(const struct curve *activity, u64 at, nvmlGpmSample_t s
 	if (!activity->known)
 		return NVML_ERROR_NOT_SUPPORTED;
 	struct curve busy = *activity;
-	busy.rate *= 10000; // from percent to µs a second
+	busy.rate *= 10000; // from percent to µs per second
 	*sample = (struct sample){.busy = value(&busy, at), .at = at};
 	return NVML_SUCCESS;
 }
@@ -803,7 +811,7 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 	return NVML_SUCCESS;
 }
 
-// nvmltest_layout returns the sizes of the ABI's structures and the offsets of their members, as the compiler lays them out.
+// nvmltest_layout returns the sizes of the ABI's structures and the offsets of their members.
 const char *nvmltest_layout(void)
 {
 	static char text[4096];
