@@ -24,7 +24,7 @@ type Place struct {
 	ID   string // such as FRA or aws:eu-west-3
 	Name string // such as France
 	Rate signal.Rate
-	Year int // of the mean; 0 if the source states none
+	Year int // of the mean; 0 if the source does not state it
 
 	code string // the alpha-2 code of a country, or the region of a cloud
 }
@@ -57,9 +57,9 @@ var places = sync.OnceValue(func() []Place {
 // regions: Azure's "West Europe" is westeurope.
 func compact(name string) string { return strings.ToLower(strings.ReplaceAll(name, " ", "")) }
 
-// Lookup returns the place of an ISO 3166 code of a country (alpha-3 or alpha-2) or of a cloud
-// region, such as aws:eu-west-3, or eu-west-3 if only one cloud has it. The error for an unknown
-// place lists places with similar names.
+// Lookup returns a country by its ISO 3166 code (alpha-3 or alpha-2), or a cloud region by a name
+// such as aws:eu-west-3. The name of the cloud may be omitted if only one cloud has the region. If
+// there is no such place, the error lists places with similar names.
 func Lookup(place string) (Place, error) {
 	name := compact(place)
 	if name == "uk" { // ISO 3166 reserves it for GB
@@ -78,20 +78,18 @@ func Lookup(place string) (Place, error) {
 		found = near(name)
 	}
 	if len(found) == 0 {
-		return Place{}, fmt.Errorf("%s %q: it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3", unknown, place)
+		return Place{}, fmt.Errorf("no country or cloud region %q: it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3", place)
 	}
 	similar := make([]string, len(found))
 	for i, p := range found {
 		similar[i] = fmt.Sprintf("%s (%s)", p.ID, p.Name)
 	}
-	return Place{}, fmt.Errorf("%s %q; near it: %s", unknown, place, strings.Join(similar, ", "))
+	return Place{}, fmt.Errorf("no country or cloud region %q; similar: %s", place, strings.Join(similar, ", "))
 }
-
-const unknown = "no country or region of a cloud is known as"
 
 const (
 	maxNear = 5
-	// maxDistance is the maximum number of different letters.
+	// maxDistance is the maximum Levenshtein distance of similar names.
 	maxDistance = 2
 )
 

@@ -50,7 +50,7 @@ func TestAnUnknownPlaceIsAnErrorThatListsNearNames(t *testing.T) {
 		assert.Error(t, err, "%q", name)
 	}
 	_, err := Lookup("nowhere at all")
-	assert.EqualError(t, err, `no country or region of a cloud is known as "nowhere at all": it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3`)
+	assert.EqualError(t, err, `no country or cloud region "nowhere at all": it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3`)
 }
 
 func TestTheTableIsWhole(t *testing.T) {

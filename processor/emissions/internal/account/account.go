@@ -21,10 +21,10 @@ type Options struct {
 	Signal signal.Signal
 	// PUE multiplies all energy.
 	PUE float64
-	// MaxSeries is how many series are followed.
+	// MaxSeries is the maximum number of series.
 	MaxSeries int
-	// Since is when following began. If a series is older, only the energy after its first point
-	// counts.
+	// Since is the start of the accounting. If a counter started earlier, only the energy after its
+	// first point counts.
 	Since time.Time
 }
 
@@ -32,26 +32,26 @@ type Options struct {
 type Point struct {
 	Series uint64 // identifies the counter
 	Origin uint64 // identifies the component that measured it
-	Start  uint64 // when the counter was at 0; 0 if not available
+	Start  uint64 // when the counter was at 0, or 0 if this time is not available
 	At     uint64
 	Energy uint64 // since Start, at most math.MaxInt64
 }
 
-// Reason is why a point is not counted, or Counted.
+// Reason is the reason why the energy of a point does not count, or Counted.
 type Reason = metadata.AttributeSkipReason
 
 // The results of observing a point.
 const (
 	Counted      Reason = 0
 	OutOfOrder          = metadata.AttributeSkipReasonOutOfOrder   // older than the last point of the series
-	Full                = metadata.AttributeSkipReasonLimit        // there are too many series
-	Inconsistent        = metadata.AttributeSkipReasonInconsistent // it does not continue the series: earlier energy does not count
+	Full                = metadata.AttributeSkipReasonLimit        // the number of series is MaxSeries
+	Inconsistent        = metadata.AttributeSkipReasonInconsistent // does not continue the series
 )
 
 // Series is an energy series with its emissions.
 type Series struct {
-	start, at, energy uint64 // of its last point
-	seen              int64  // when it was observed last, by the clock of Begin
+	start, at, energy uint64 // of the last point
+	seen              int64  // time of the last round with a point
 	total             total
 }
 
@@ -59,31 +59,31 @@ type Series struct {
 type total struct {
 	amount
 	start uint64 // when the emissions were 0
-	begun bool   // there was a rate
+	begun bool   // a rate was available
 }
 
-// Total returns the emissions of the series in µg and the time at which they were 0. It is not ok
-// before the first rate.
+// Total returns the emissions of the series in µg and their start timestamp. ok is false until a
+// rate is available.
 func (s *Series) Total() (micrograms int64, start uint64, ok bool) {
 	return s.total.whole, s.total.start, s.total.begun
 }
 
-// Accounts are all series. It is not safe for concurrent use. New returns one.
+// Accounts holds all series. It is not safe for concurrent use. Use New to create it.
 type Accounts struct {
 	o       Options
 	pue     uint64 // in millionths
 	since   uint64
 	series  map[uint64]*Series
 	origins map[uint64]*origin
-	// forgotten holds the time of the last point of each series that is no longer followed.
+	// forgotten holds the time of the last point of each series that was removed or rejected.
 	forgotten map[uint64]uint64
 
 	round uint32
 	now   int64 // when the round began
 
-	// Missed is the energy in µJ of the round without a rate.
+	// Missed is the energy, in µJ, of intervals without a rate in this round.
 	Missed uint64
-	// Latest is the latest interval of the round, or the zero Spell.
+	// Latest is the latest interval of this round, or the zero Spell.
 	Latest Spell
 }
 
@@ -95,27 +95,27 @@ func New(o Options) *Accounts {
 	}
 }
 
-// Begin begins a round: the points that came together.
+// Begin begins a round: a set of points that arrived together.
 func (a *Accounts) Begin(now time.Time) {
 	a.round++
 	a.now, a.Missed, a.Latest = now.UnixNano(), 0, Spell{}
 }
 
-// Len returns how many series are followed.
+// Len returns the number of series.
 func (a *Accounts) Len() int { return len(a.series) }
 
-// Lookup returns a series that is followed, else nil.
+// Lookup returns a series, or nil.
 func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
 
-// Observe takes a point into account. The series is nil if the result is Full or
+// Observe adds the energy of a point to its series. The series is nil if the result is Full or
 // OutOfOrder.
 //
-// The energy between two points of a series has the mean rate between them. The energy up to the
-// first point, or up to the first after the counter began anew, has the mean rate of the interval in
-// which all other series of the origin end with that point. The time of use within that interval is
-// not available.
+// The energy between two points of a series is multiplied by the mean rate between them. For the
+// first point, and for the first point after a reset of the counter, the time of use is not
+// available. The energy up to this point is multiplied by the mean rate of the origin's interval
+// that ends at the point.
 //
-// A point that has the same time as the last one of its series is the same point, sent again.
+// A point with the same time as the last point of the series is a duplicate, and does not count.
 func (a *Accounts) Observe(p *Point) (*Series, Reason) {
 	s := a.series[p.Series]
 	isNew := s == nil
@@ -136,15 +136,15 @@ func (a *Accounts) Observe(p *Point) (*Series, Reason) {
 		return s, Counted
 	case !isNew && p.At < s.at:
 		return nil, OutOfOrder
-	case isNew || p.Start != s.start && p.Start >= s.at: // the counter began
+	case isNew || p.Start != s.start && p.Start >= s.at: // the counter started
 		spell = a.begin(o, p)
 		s.total = total{start: p.At}
 		switch {
-		case p.Start >= p.At: // OTLP's way to begin a counter without a known start: the value may be old
+		case p.Start >= p.At: // in OTLP, the start is not available: the energy may be old
 			if !isNew {
 				reason = Inconsistent
 			}
-		case !isNew || p.Start >= a.forgotten[p.Series] && a.Follows(p.Start): // followed all the time
+		case !isNew || p.Start >= a.forgotten[p.Series] && a.Follows(p.Start): // counted since its start
 			s.total.start, energy = p.Start, p.Energy
 		}
 		delete(a.forgotten, p.Series)
@@ -167,8 +167,8 @@ const jitter = uint64(time.Second)
 
 func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
-// count adds the emissions of energy that was used in an interval. The last point of the series is
-// the point at the end of the interval.
+// count adds the emissions of the energy of an interval. The point at the end of the interval must
+// already be the last point of the series.
 func (a *Accounts) count(s *Series, energy uint64, spell Spell) {
 	switch t := &s.total; {
 	case a.o.Signal == nil:
@@ -186,8 +186,8 @@ func (a *Accounts) count(s *Series, energy uint64, spell Spell) {
 	}
 }
 
-// Forget forgets the series and origins that were not seen since a time. If they appear again, the
-// energy that they used until then does not count.
+// Forget removes the series and origins that were last seen before a time. If a counter continues
+// after the removal, its energy up to the next point does not count.
 func (a *Accounts) Forget(since time.Time) {
 	for id, s := range a.series {
 		if s.seen < since.UnixNano() {
@@ -202,10 +202,9 @@ func (a *Accounts) Forget(since time.Time) {
 	}
 }
 
-// remember stores the time of the last point of a series that is not followed. If the series
-// appears again, its energy up to this time does not count. If there are too many such series, they
-// are dropped, and for all series that appear later, energy up to the latest of their times does
-// not count.
+// remember stores the time of the last point of a series that was removed or rejected. If the
+// series appears again, its energy up to this time does not count. A full list is cleared. Then the
+// energy of all series that appear later counts only after the latest of the times in the list.
 func (a *Accounts) remember(id, at uint64) {
 	if len(a.forgotten) >= a.o.MaxSeries {
 		for _, last := range a.forgotten {

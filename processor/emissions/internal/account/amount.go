@@ -13,14 +13,13 @@ import (
 const microjoulesPerKWh = 3_600_000_000_000
 
 // amount is a sum of energies, each multiplied by a rate, in whole µg. The remainder is carried, so
-// the amount is the exact sum rounded down, however the energy was divided into intervals. The zero
-// amount is 0.
+// the amount is the exact sum rounded down, regardless of the division of energy into intervals.
 type amount struct {
 	whole int64
-	rest  uint64 // of whole+1, in parts of microjoulesPerKWh
+	rest  uint64 // the remainder, in µg / microjoulesPerKWh
 }
 
-// add adds energy in µJ times a rate. A sum that does not fit stays at the largest int64.
+// add adds energy in µJ times a rate. The sum saturates at math.MaxInt64.
 func (a *amount) add(energy uint64, rate signal.Rate) {
 	high, low := bits.Mul64(energy, uint64(rate)) // below 2^63 * 2^35: the quotient fits
 	whole, rest := bits.Div64(high, low, microjoulesPerKWh)

@@ -18,18 +18,18 @@ type Spell struct {
 
 // origin is the source of several series that are measured at the same times.
 type origin struct {
-	spells [8]Spell // by their ends, of those with the same end the shortest
+	spells [8]Spell // intervals with different ends; of several with the same end, the shortest
 	seen   int64
 
 	round          uint32
-	newest         uint64 // time of a point
-	beforeTheRound uint64 // the newest before the round
+	newest         uint64 // time of the newest point
+	beforeTheRound uint64 // time of the newest point of earlier rounds
 }
 
 // Knows reports whether an origin was seen before.
 func (a *Accounts) Knows(id uint64) bool { return a.origins[id] != nil }
 
-// Open opens an origin. Its first interval begins at the earliest time that Open is called with.
+// Open adds an origin. Its first interval begins at the earliest from of all calls for the origin.
 func (a *Accounts) Open(id, from uint64) {
 	o := a.origins[id]
 	switch {
@@ -40,10 +40,10 @@ func (a *Accounts) Open(id, from uint64) {
 	}
 }
 
-// Follows reports whether a counter that was 0 at a time has been followed since then.
+// Follows reports whether a counter that started at a time has been observed since then.
 func (a *Accounts) Follows(start uint64) bool { return start >= a.since }
 
-// origin returns an origin, which it opens if it is new.
+// origin returns an origin, and adds it if it is new.
 func (a *Accounts) origin(id uint64) *origin {
 	o := a.origins[id]
 	if o == nil {
@@ -72,9 +72,9 @@ func (a *Accounts) between(o *origin, from, until uint64) Spell {
 	return *known
 }
 
-// begin returns the interval of the first point of a series. It is the interval of the origin that
-// ends at the point, or else the time since the newest point of earlier rounds, or else since the
-// start time of the point.
+// begin returns the interval of the first point of a series: the interval of the origin that ends
+// at the point. If there is no such interval, it begins at the newest point of earlier rounds.
+// Without an earlier point, it begins at the start time of the point.
 func (a *Accounts) begin(o *origin, p *Point) Spell {
 	if known := o.ending(p.At); known != nil {
 		return *known
@@ -100,8 +100,8 @@ func (o *origin) ending(at uint64) *Spell {
 	return nil
 }
 
-// keep stores an interval in place of the interval that ended first, so that the intervals of slow
-// meters do not displace the interval of the collection.
+// keep stores an interval and drops the interval with the earliest end. Therefore the intervals of
+// slow meters do not displace the interval of the collection.
 func (o *origin) keep(s Spell) Spell {
 	kept := &o.spells[0]
 	for i := range o.spells {
