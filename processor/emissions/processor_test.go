@@ -376,6 +376,21 @@ func TestTooManySeriesPassWithoutEmissions(t *testing.T) {
 	assert.InDelta(t, 0.1, p.pass(energy(seconds(140), 2000, other))["other.emissions"][0].DoubleValue(), 0)
 }
 
+// A removal visits all metrics of a scope. Metrics without points are therefore removed once per
+// scope: one removal per metric would make a batch without emissions take quadratic time.
+func TestMetricsWithoutPointsAreRemovedOncePerScope(t *testing.T) {
+	p := newTestProcessor(t)
+	md := energy(seconds(10), -1) // no energy, so it has no emissions
+	metrics := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
+	b := batch{emissionsProcessor: p.emissionsProcessor, md: md}
+	for i := range 3 {
+		b.addTo(metrics, metrics.At(0), identity{})
+		require.Equal(t, 2+i, metrics.Len(), "addTo removes no metrics")
+	}
+	b.addToScope(metrics, 1, identity{})
+	assert.Equal(t, 4, metrics.Len(), "addToScope removes the metric that it added")
+}
+
 func withEmbodied(c *Config) {
 	c.Embodied.GetOrInsertDefault()
 	*c.Embodied.Get() = EmbodiedConfig{Total: 876_000, Lifespan: 4 * 365 * 24 * time.Hour, Share: 0.4} // 10 g/h
