@@ -64,7 +64,13 @@ func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 func TestWhatTheConfigurationNeedsAndLacksIsAnErrorAtStart(t *testing.T) {
 	gpus := func(n *testNode) { n.cfg.Meters.GPU.Extensions = []component.ID{nvmlID} }
 	for want, edit := range map[string]func(*testNode){
-		`storage: extension "file_storage" is not among service::extensions`:                   func(n *testNode) { n.cfg.Storage = storageID.String() },
+		`storage: extension "file_storage" is not enabled: add it to extensions and to service::extensions, ` +
+			`or set the absolute path of a directory`: func(n *testNode) { n.cfg.Storage = storageID.String() },
+		`storage: extension "nvml" is not a storage extension: add one, such as file_storage, to extensions and to service::extensions, ` +
+			`or set the absolute path of a directory`: func(n *testNode) {
+			n.cfg.Storage = nvmlID.String()
+			n.extensions = map[component.ID]component.Component{nvmlID: struct{ component.Component }{}}
+		},
 		`gpu::extensions: extension "nvml" is not among service::extensions of this collector`: gpus,
 		`gpu::extensions: "nvml" is not an extension that reads GPUs`: func(n *testNode) {
 			gpus(n)

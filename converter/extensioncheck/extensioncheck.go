@@ -68,7 +68,7 @@ func missingExtensions(all map[string]any) (errs []error) {
 		for _, key := range named {
 			for _, extension := range idsOf(at(receivers[name], key.path...)) {
 				if !slices.Contains(enabled, extension) {
-					err := fmt.Errorf("receivers::%s::%s: extension %q is not among service::extensions%s", name, key, extension, key.hint)
+					err := fmt.Errorf("receivers::%s::%s: extension %q is not enabled: add it to extensions and to service::extensions%s", name, key, extension, key.hint)
 					errs = append(errs, err)
 				}
 			}
@@ -79,7 +79,7 @@ func missingExtensions(all map[string]any) (errs []error) {
 
 // named are the settings of the receiver that refer to extensions.
 var named = []setting{
-	{[]string{"storage"}, " (the path of a directory is absolute)"},
+	{[]string{"storage"}, ", or set the absolute path of a directory"},
 	{[]string{"meters", "gpu", "extensions"}, ""},
 }
 

@@ -26,11 +26,11 @@ func check(t *testing.T, receivers, extensions string) error {
 
 func TestExtensionsThatAreNotEnabledAreErrors(t *testing.T) {
 	for receivers, want := range map[string]string{
-		"{energy: {storage: file_storage}}":                       `receivers::energy::storage: extension "file_storage" is not among service::extensions (the path of a directory is absolute)`,
-		"{energy/b: {storage: nvml/b}}":                           `receivers::energy/b::storage: extension "nvml/b" is not among service::extensions (the path of a directory is absolute)`,
-		"{energy: {meters: {gpu: {extensions: [nvml, nvml/a]}}}}": `receivers::energy::meters::gpu::extensions: extension "nvml/a" is not among service::extensions`,
-		"{energy: {storage: a}, energy/b: {storage: b}}": "receivers::energy::storage: extension \"a\" is not among service::extensions (the path of a directory is absolute)\n" +
-			`receivers::energy/b::storage: extension "b" is not among service::extensions (the path of a directory is absolute)`,
+		"{energy: {storage: file_storage}}":                       `receivers::energy::storage: extension "file_storage" is not enabled: add it to extensions and to service::extensions, or set the absolute path of a directory`,
+		"{energy/b: {storage: nvml/b}}":                           `receivers::energy/b::storage: extension "nvml/b" is not enabled: add it to extensions and to service::extensions, or set the absolute path of a directory`,
+		"{energy: {meters: {gpu: {extensions: [nvml, nvml/a]}}}}": `receivers::energy::meters::gpu::extensions: extension "nvml/a" is not enabled: add it to extensions and to service::extensions`,
+		"{energy: {storage: a}, energy/b: {storage: b}}": "receivers::energy::storage: extension \"a\" is not enabled: add it to extensions and to service::extensions, or set the absolute path of a directory\n" +
+			`receivers::energy/b::storage: extension "b" is not enabled: add it to extensions and to service::extensions, or set the absolute path of a directory`,
 	} {
 		assert.EqualError(t, check(t, receivers, "[nvml, health_check]"), want, receivers)
 	}

@@ -70,11 +70,13 @@ func OpenStorage(c *config.Config, host component.Host, receiver component.ID) (
 	}
 	found, ok := host.GetExtensions()[id]
 	if !ok {
-		return nil, fmt.Errorf("storage: extension %q is not among service::extensions of this collector (the path of a directory is absolute)", c.Storage)
+		return nil, fmt.Errorf("storage: extension %q is not enabled: add it to extensions and to service::extensions, "+
+			"or set the absolute path of a directory", c.Storage)
 	}
 	extension, ok := found.(storage.Extension)
 	if !ok {
-		return nil, fmt.Errorf("storage: %q is not a storage extension", c.Storage)
+		return nil, fmt.Errorf("storage: extension %q is not a storage extension: add one, such as file_storage, to extensions "+
+			"and to service::extensions, or set the absolute path of a directory", c.Storage)
 	}
 	return &Storage{connect: func(ctx context.Context) (store, error) {
 		return extension.GetClient(ctx, component.KindReceiver, receiver, storeName)
