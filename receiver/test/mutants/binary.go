@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,21 +18,46 @@ import (
 
 // testBinary is the compiled tests of a package.
 type testBinary struct {
-	path, binary string
-	dir          string          // relative to the root of the checkout
-	dirs         map[string]bool // of all packages that are in the binary
-	names        []string        // tests to run
-	exitFails    bool            // without a fault, although its tests pass
-	timeout      time.Duration
+	binary    string
+	dir       string          // of the package, relative to the root of the checkout
+	dirs      map[string]bool // of all packages that are in the binary
+	names     []string        // tests to run
+	exitFails bool            // without a fault, although its tests pass
+	timeout   time.Duration
 }
 
 // A listed is a package as the go command lists it. The tests of a package are another one, with
 // the suffix .test.
 type listed struct {
-	ImportPath, Dir string
-	ForTest         string
-	DepOnly         bool
-	GoFiles, Deps   []string
+	ImportPath, ForTest string
+	Dir                 string // relative to the root of the checkout
+	DepOnly             bool
+	Deps                []string
+}
+
+// list returns the packages of patterns, their tests, and all that these import.
+func list(patterns []string) (all []listed, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("go", append([]string{"list", "-test", "-deps", "-json=ImportPath,Dir,ForTest,DepOnly,Deps"}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(out)); decoder.More(); {
+		var p listed
+		if err := decoder.Decode(&p); err != nil {
+			return nil, err
+		}
+		if p.Dir, err = filepath.Rel(root, p.Dir); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // compile compiles the tests of packages, except packages without any.
@@ -42,86 +66,68 @@ func compile(patterns []string, overlay, work string) (all []*testBinary, err er
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	dirs := map[string]string{} // by import path, relative to the root
+	dirs := map[string]string{} // by import path
 	for _, p := range packages {
-		if dirs[p.ImportPath], err = filepath.Rel(root, p.Dir); err != nil {
-			return nil, err
-		}
+		dirs[p.ImportPath] = p.Dir
 	}
 	for i, p := range packages {
 		path, isTest := strings.CutSuffix(p.ImportPath, ".test")
 		if !isTest {
 			continue
 		}
-		t := &testBinary{path: path, dir: dirs[p.ImportPath], dirs: map[string]bool{}, binary: filepath.Join(work, fmt.Sprintf("%d.test", i))}
+		t := &testBinary{dir: p.Dir, dirs: map[string]bool{}, binary: filepath.Join(work, fmt.Sprintf("%d.test", i))}
 		for _, dep := range p.Deps {
 			dep, _, _ = strings.Cut(dep, " ") // "p [p.test]" is p, compiled for its tests
 			if dir, ok := dirs[dep]; ok {
 				t.dirs[dir] = true
 			}
 		}
-		if out, err := goTool(".", "test", "-c", "-vet=off", "-overlay", overlay, "-o", t.binary, t.path); err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", t.path, err, out)
+		if out, err := goTool(".", "test", "-c", "-vet=off", "-overlay", overlay, "-o", t.binary, path); err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", path, err, out)
 		}
 		all = append(all, t)
 	}
 	return all, nil
 }
 
-// list returns the packages of patterns, their tests, and all that these import.
-func list(patterns []string) (all []listed, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-test", "-deps", "-json=ImportPath,Dir,ForTest,DepOnly,GoFiles,Deps"}, patterns...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, err
-	}
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		switch err := decoder.Decode(&p); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, err
-		}
-		all = append(all, p)
-	}
+func goTool(dir string, args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
-// calibrate runs the tests without a fault, and leaves out and returns tests that fail. If names is
-// nil, all tests run. With a fault, the tests may take three times this time and half a minute.
-func (t *testBinary) calibrate(o *options, names []string) (doubtful []string, err error) {
-	cmd := exec.Command(t.binary, "-test.list", ".")
+// longest is the timeout of the tests of a package without a fault.
+const longest = 10 * time.Minute
+
+// calibrate runs the needed tests without a fault, and leaves out and returns tests that fail. With a
+// fault, the tests may take three times this time and half a minute.
+func (t *testBinary) calibrate(progress io.Writer, needed func(test string) bool) (doubtful []string, err error) {
+	cmd := exec.Command(t.binary, "-test.list", "^(Test|Fuzz|Example)")
 	cmd.Dir = t.dir
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.path, err)
+		return nil, fmt.Errorf("%s: %w", t.dir, err)
 	}
-	for _, name := range strings.Fields(string(out)) {
-		isTest := !strings.HasPrefix(name, "Benchmark") && (names == nil || slices.Contains(names, name))
-		if isTest && o.only.MatchString(name) && !o.skip.MatchString(name) {
-			t.names = append(t.names, name)
-		}
-	}
-	t.timeout = o.timeout
+	names := slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool { return !needed(t.test(name)) })
+	t.timeout = longest
 	began := time.Now()
-	doubtful, notRun := t.failures("", t.names)
+	doubtful, notRun := t.failures("", names)
 	took := time.Since(began)
-	t.timeout = min(o.timeout, 3*took+time.Minute/2)
-	t.names, t.exitFails = without(t.names, append(notRun, doubtful...)), slices.Contains(doubtful, testMain)
-	fmt.Fprintf(o.progress, "%s takes %v\n", t.dir, took.Round(time.Second/10))
+	t.timeout = min(longest, 3*took+time.Minute/2)
+	t.names, t.exitFails = without(names, append(notRun, doubtful...)), slices.Contains(doubtful, testMain)
+	fmt.Fprintf(progress, "%s takes %v\n", t.dir, took.Round(time.Second/10))
 	if len(doubtful) > 0 {
-		fmt.Fprintf(o.progress, "%s: without a fault fail, so that they do not count: %s\n", t.dir, strings.Join(doubtful, " "))
+		fmt.Fprintf(progress, "%s: without a fault fail, so that they do not count: %s\n", t.dir, strings.Join(doubtful, " "))
 	}
 	if len(notRun) > 0 {
-		fmt.Fprintf(o.progress, "%s: without a fault%s\n", t.dir, tooMany(notRun))
+		fmt.Fprintf(progress, "%s: without a fault%s\n", t.dir, tooMany(notRun))
 	}
 	return doubtful, nil
 }
+
+// test returns a test of the package as fault.Test has it.
+func (t *testBinary) test(name string) string { return t.dir + " " + name }
 
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })

@@ -25,39 +25,25 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"time"
 )
 
-// options are the settings of a run.
-type options struct {
-	out, progress io.Writer
-	timeout       time.Duration
-	workers       int
-	only, skip    *regexp.Regexp // names of tests
-}
+// A runner runs tests on faults.
+type runner struct{ out, progress io.Writer }
 
 func main() {
-	o := options{out: os.Stdout, progress: os.Stderr}
+	r := runner{out: os.Stdout, progress: os.Stderr}
 	count := flag.Int("n", 20, "mutants of each package")
 	seed := flag.Uint64("seed", 33, "seed of the draw")
 	tests := flag.Bool("tests", false, "add the faults of dev/mutants and a table of the tests")
 	chosen := flag.String("set", "", "file with a set of chosen faults, or a directory of such files")
-	only := flag.String("run", "", "regular expression of the tests to run")
-	skip := flag.String("skip", "^$", "regular expression of the tests to leave out")
-	flag.DurationVar(&o.timeout, "timeout", 10*time.Minute, "longest run of a package's tests; a fault that takes longer is noticed")
-	flag.IntVar(&o.workers, "p", runtime.NumCPU(), "packages whose tests run at the same time")
 	flag.Parse()
-	o.only, o.skip = regexp.MustCompile(*only), regexp.MustCompile(*skip)
-	o.workers = max(o.workers, 1)
 	err := error(nil)
 	if *chosen != "" {
-		err = o.runSets(*chosen)
+		err = r.runSets(*chosen)
 	} else {
-		err = o.runDraw(flag.Args(), *count, *seed, *tests)
+		err = r.runDraw(flag.Args(), *count, *seed, *tests)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -65,58 +51,45 @@ func main() {
 	}
 }
 
-// runDraw prints how many tests of the packages notice each of count mutants per package.
-func (o *options) runDraw(patterns []string, count int, seed uint64, withTests bool) error {
+// runDraw prints how many tests of the packages notice each of count mutants per package. With tests, it adds the
+// faults of dev/mutants in these packages, and the table of the tests.
+func (r *runner) runDraw(patterns []string, count int, seed uint64, tests bool) error {
 	packages, err := list(patterns)
 	if err != nil {
 		return err
 	}
-	root, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	work, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(work) }()
 	random, dirs := &set{Packages: patterns}, []string{}
 	for _, p := range packages {
-		if p.DepOnly || p.ForTest != "" || strings.HasSuffix(p.ImportPath, ".test") || len(p.GoFiles) == 0 {
+		if p.DepOnly || p.ForTest != "" || strings.HasSuffix(p.ImportPath, ".test") {
 			continue
 		}
-		dir, err := filepath.Rel(root, p.Dir)
+		faults, err := draw(p.Dir, count, seed)
 		if err != nil {
 			return err
 		}
-		dirs = append(dirs, dir)
-		faults, err := draw(root, dir, count, seed, work)
-		if err != nil {
-			return err
-		}
-		random.Mutants = append(random.Mutants, faults...)
+		dirs, random.Mutants = append(dirs, p.Dir), append(random.Mutants, faults...)
 	}
 	sets := []*set{random}
-	if withTests {
+	if tests {
 		chosen, err := chosenIn(dirs, patterns)
 		if err != nil {
 			return err
 		}
 		sets = append(sets, chosen...)
 	}
-	t := newTable()
+	t := &table{lines: map[string]int{}}
 	for _, s := range sets {
 		if len(s.Mutants) == 0 {
 			continue
 		}
-		if err := o.runSet(s); err != nil {
+		if err := r.runSet(s); err != nil {
 			return err
 		}
 		t.add(s)
 	}
-	t.writeFaults(o.out)
-	if withTests {
-		return t.writeTests(o.out)
+	t.writeFaults(r.out)
+	if tests {
+		return t.writeTests(r.out)
 	}
 	return nil
 }
@@ -132,5 +105,5 @@ func chosenIn(dirs, patterns []string) ([]*set, error) {
 			s.Mutants[i].Test = ""
 		}
 	}
-	return slices.DeleteFunc(sets, func(s *set) bool { return len(s.Mutants) == 0 }), err
+	return sets, err
 }

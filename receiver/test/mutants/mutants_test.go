@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -50,10 +49,7 @@ func TestCountAgain(t *testing.T) {
 }
 `
 
-func quick(out io.Writer) *options {
-	all := regexp.MustCompile("")
-	return &options{out: out, progress: io.Discard, timeout: time.Minute, workers: 2, only: all, skip: regexp.MustCompile("^$")}
-}
+func quick(out io.Writer) *runner { return &runner{out: out, progress: io.Discard} }
 
 func TestMutants(t *testing.T) {
 	dir := small(t)

@@ -11,29 +11,22 @@ import (
 	"go/token"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // A mutant is one small change of a function.
 type mutant struct {
-	kind       string
-	at         token.Position // with an absolute path
-	start, end int            // bytes of the file that with replaces
-	with       string
-	function   *ast.FuncDecl
-	body       token.Position // of the function, after its opening brace
-	bodyEnd    int
+	kind     string
+	at, body token.Position // of the change, and of the function's body after its brace
+	changed  string         // the body with the change
 }
 
 // A visitor collects the mutants of one function.
 type visitor struct {
 	fset     *token.FileSet
-	source   []byte
+	source   string
 	function *ast.FuncDecl
 	mutants  []mutant
 }
@@ -47,6 +40,10 @@ var swapped = map[token.Token]token.Token{
 
 // drawn returns all mutants of the package in dir in an order that depends only on its source and seed.
 func drawn(dir string, seed uint64) ([]mutant, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
 	pkg, err := build.ImportDir(dir, 0)
 	if err != nil {
 		return nil, err
@@ -75,7 +72,7 @@ func mutantsOf(file string) ([]mutant, error) {
 	if err != nil || ast.IsGenerated(parsed) {
 		return nil, err
 	}
-	v := visitor{fset: fset, source: source}
+	v := visitor{fset: fset, source: string(source)}
 	for _, decl := range parsed.Decls {
 		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
 			v.function = f
@@ -90,7 +87,7 @@ func (v *visitor) visit(n ast.Node) bool {
 	case *ast.FuncDecl:
 		v.returnEarly(n)
 	case *ast.IfStmt:
-		v.replace("condition", n.Cond, "!("+v.text(n.Cond)+")")
+		v.replace("condition", n.Cond, "!("+v.text(n.Cond.Pos(), n.Cond.End())+")")
 	case *ast.BinaryExpr:
 		if with, ok := swapped[n.Op]; ok {
 			v.add("operator", n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), with.String())
@@ -107,25 +104,23 @@ func (v *visitor) visit(n ast.Node) bool {
 			v.replace("constant", n, "true")
 		}
 	case *ast.BlockStmt:
-		for _, statement := range n.List {
-			v.drop(statement)
-		}
+		v.drop(n.List)
 	case *ast.CaseClause:
-		for _, statement := range n.Body {
-			v.drop(statement)
-		}
+		v.drop(n.Body)
 	}
 	return true
 }
 
-// drop removes a statement that has an effect only. A declaration cannot go without the uses of its name.
-func (v *visitor) drop(statement ast.Stmt) {
-	switch s := statement.(type) {
-	case *ast.ExprStmt, *ast.IncDecStmt, *ast.DeferStmt:
-		v.replace("statement", s, "")
-	case *ast.AssignStmt:
-		if s.Tok != token.DEFINE {
+// drop removes each statement that has an effect only. A declaration cannot go without the uses of its name.
+func (v *visitor) drop(statements []ast.Stmt) {
+	for _, statement := range statements {
+		switch s := statement.(type) {
+		case *ast.ExprStmt, *ast.IncDecStmt, *ast.DeferStmt:
 			v.replace("statement", s, "")
+		case *ast.AssignStmt:
+			if s.Tok != token.DEFINE {
+				v.replace("statement", s, "")
+			}
 		}
 	}
 }
@@ -139,7 +134,7 @@ func (v *visitor) returnEarly(f *ast.FuncDecl) {
 	if f.Type.Results != nil {
 		for _, result := range f.Type.Results.List {
 			for range max(1, len(result.Names)) {
-				zeros = append(zeros, "*new("+v.text(result.Type)+")")
+				zeros = append(zeros, "*new("+v.text(result.Type.Pos(), result.Type.End())+")")
 			}
 		}
 	}
@@ -150,88 +145,65 @@ func (v *visitor) returnEarly(f *ast.FuncDecl) {
 func (v *visitor) replace(kind string, n ast.Node, with string) { v.add(kind, n.Pos(), n.End(), with) }
 
 func (v *visitor) add(kind string, start, end token.Pos, with string) {
-	from, body := v.fset.Position(start), v.function.Body
-	v.mutants = append(v.mutants, mutant{
-		kind: kind, at: from, start: from.Offset, end: v.fset.Position(end).Offset, with: with,
-		function: v.function, body: v.fset.Position(body.Lbrace + 1), bodyEnd: v.fset.Position(body.Rbrace).Offset,
-	})
+	body := v.function.Body
+	changed := v.text(body.Lbrace+1, start) + with + v.text(end, body.Rbrace)
+	if v.function.Type.Results == nil {
+		changed += "\nreturn "
+	}
+	v.mutants = append(v.mutants, mutant{kind, v.fset.Position(start), v.fset.Position(body.Lbrace + 1), changed})
 }
 
-func (v *visitor) text(n ast.Node) string {
-	return string(v.source[v.fset.Position(n.Pos()).Offset:v.fset.Position(n.End()).Offset])
-}
-
-// apply puts a changed copy of the function's body in front of the body, which runs if the variable
-// has the mutant's name. The compiler reports errors in the copy as errors of the file mutant-NUMBER.
-func (m *mutant) apply(texts map[string]string, name string, number int) error {
-	data, err := os.ReadFile(m.at.Filename)
-	if err != nil {
-		return err
-	}
-	source := string(data)
-	text, ok := texts[m.at.Filename]
-	if !ok {
-		text = source
-	}
-	at := m.body.Offset
-	body := source[at:m.start] + m.with + source[m.end:m.bodyEnd]
-	if m.function.Type.Results == nil {
-		body += "\nreturn "
-	}
-	inserted := fmt.Sprintf(" if %s { /*line mutant-%d:1:1*/%s}; /*line %s:%d:%d*/",
-		isOn(name), number, body, filepath.Base(m.at.Filename), m.body.Line, m.body.Column)
-	texts[m.at.Filename] = text[:at] + inserted + text[at:]
-	return nil
+// text returns the source between two positions.
+func (v *visitor) text(from, to token.Pos) string {
+	return v.source[v.fset.Position(from).Offset:v.fset.Position(to).Offset]
 }
 
 func (m *mutant) String() string {
-	file := filepath.Join(filepath.Base(filepath.Dir(m.at.Filename)), filepath.Base(m.at.Filename))
-	return fmt.Sprintf("%s:%d:%d %s", file, m.at.Line, m.at.Column, m.kind)
+	dir, file := filepath.Split(m.at.Filename)
+	return fmt.Sprintf("%s:%d:%d %s", filepath.Join(filepath.Base(dir), file), m.at.Line, m.at.Column, m.kind)
 }
 
-// markedError is a compiler's error in the copy of a mutant.
-var markedError = regexp.MustCompile(`mutant-(\d+):`)
+// apply puts the changed body in front of the function's body. It runs if the variable has the mutant's name. The
+// compiler reports errors in the changed body as errors of a file with that name.
+func (m *mutant) apply(text, name string) string {
+	inserted := fmt.Sprintf(" if %s { /*line %s:1:1*/%s}; /*line %s:%d:%d*/",
+		isOn(name), name, m.changed, filepath.Base(m.body.Filename), m.body.Line, m.body.Column)
+	return text[:m.body.Offset] + inserted + text[m.body.Offset:]
+}
 
 // draw returns count mutants of the package in dir as faults, without mutants that do not compile. The
 // faults are in descending order of their places, so that applying one does not move the others.
-func draw(root, dir string, count int, seed uint64, work string) ([]fault, error) {
-	candidates, err := drawn(filepath.Join(root, dir), seed)
+func draw(dir string, count int, seed uint64) ([]fault, error) {
+	work, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
-	broken := map[string]bool{}
+	defer func() { _ = os.RemoveAll(work) }()
+	candidates, err := drawn(dir, seed)
+	if err != nil {
+		return nil, err
+	}
 	for {
-		candidates = slices.DeleteFunc(candidates, func(m mutant) bool { return broken[m.String()] })
 		faults := make([]fault, min(count, len(candidates)))
 		for i := range faults {
 			m := &candidates[i]
 			faults[i] = fault{Name: m.String(), File: filepath.Join(dir, filepath.Base(m.at.Filename)), drawn: m}
 		}
 		slices.SortFunc(faults, func(a, b fault) int {
-			return cmp.Or(strings.Compare(b.File, a.File), b.drawn.body.Offset-a.drawn.body.Offset, b.drawn.start-a.drawn.start)
+			return cmp.Or(strings.Compare(b.File, a.File), b.drawn.body.Offset-a.drawn.body.Offset, b.drawn.at.Offset-a.drawn.at.Offset)
 		})
 		overlay, err := (&set{Mutants: faults}).overlay(work)
 		if err != nil || len(faults) == 0 {
 			return faults, err
 		}
-		out, err := goTool(filepath.Join(root, dir), "build", "-gcflags=-e", "-overlay", overlay, ".")
+		out, err := goTool(dir, "build", "-gcflags=-e", "-overlay", overlay, ".")
 		if err == nil {
 			return faults, nil
 		}
-		marked := markedError.FindAllStringSubmatch(out, -1)
-		if len(marked) == 0 {
+		compiled := slices.DeleteFunc(slices.Clone(candidates), func(m mutant) bool { return strings.Contains(out, m.String()+":") })
+		if len(compiled) == len(candidates) {
 			return nil, fmt.Errorf("%s: %w\n%s", dir, err, out)
 		}
-		for _, match := range marked {
-			number, _ := strconv.Atoi(match[1])
-			broken[faults[number].Name] = true
-		}
+		candidates = compiled
 	}
-}
-
-func goTool(dir string, args ...string) (string, error) {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
