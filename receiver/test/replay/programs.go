@@ -3,12 +3,8 @@
 package replay
 
 import (
-	"encoding/csv"
-	"errors"
-	"fmt"
 	"math"
 	"os"
-	"strconv"
 )
 
 // Program is a measurement of a program that ran alone on a machine: the means of its run, or of a part of the run.
@@ -23,42 +19,37 @@ type Program struct {
 
 // ReadPrograms reads an extract of Energy-Languages or of power-modelling.
 func ReadPrograms(path string) (all []Program, err error) {
-	data, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := csv.NewReader(data).ReadAll()
-	if err = errors.Join(err, data.Close()); err != nil {
-		return nil, err
-	}
-	for _, row := range rows[1:] {
+	var c cells
+	columns, rows := c.table(text)
+	for _, row := range rows {
 		var p Program
-		for i, column := range rows[0] {
-			if err := p.set(column, row[i]); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
+		for i, column := range columns {
+			switch column {
+			case "machine":
+				p.Machine = row[i]
+			case "program":
+				p.Name = row[i]
+			case "busy":
+				p.CPU = c.number(row[i])
+			case "cycles":
+				p.Cycles = c.number(row[i])
+			case "instructions":
+				p.Instructions = c.number(row[i])
+			case "references":
+				p.References = c.number(row[i])
+			case "misses":
+				p.Misses = c.number(row[i])
+			case "watts":
+				p.Watts = c.number(row[i])
 			}
 		}
 		all = append(all, p)
 	}
-	return all, nil
-}
-
-func (p *Program) set(column, value string) (err error) {
-	switch column {
-	case "machine":
-		p.Machine = value
-		return nil
-	case "program":
-		p.Name = value
-		return nil
-	}
-	number, ok := map[string]*float64{
-		"busy": &p.CPU, "cycles": &p.Cycles, "instructions": &p.Instructions, "references": &p.References, "misses": &p.Misses, "watts": &p.Watts,
-	}[column]
-	if ok {
-		*number, err = strconv.ParseFloat(value, 64)
-	}
-	return err
+	return all, c.err
 }
 
 // Misattributed is the energy that a weight attributes to the wrong one of two programs, relative to the active energy

@@ -7,6 +7,7 @@
 package replay
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/csv"
 	"fmt"
@@ -89,108 +90,111 @@ func join(all []Series, s Series) []Series {
 	return all
 }
 
-// readFile returns the series of a file: none if the format is unknown.
+// readFile returns the series of a file. It skips files of other formats.
 func readFile(path string) ([]Series, error) {
-	data, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	first, rest, _ := strings.Cut(string(data), "\n")
-	name := strings.TrimSuffix(filepath.Base(path), ".csv")
+	name, dir := strings.TrimSuffix(filepath.Base(path), ".csv"), filepath.Base(filepath.Dir(path))
 	switch {
-	case strings.HasPrefix(first, "# cpus="):
-		return readExtract(name, strings.TrimPrefix(first, "# cpus="), rest)
-	case strings.HasPrefix(first, "timestamp,powerWatts,"):
-		return readPowerModelling(path, string(data))
-	case strings.HasPrefix(name, "scaphandre-host"):
-		return readScaphandre(path, string(data))
-	case strings.HasPrefix(name, "powerapi_"):
-		return readPowerAPI(path, string(data))
+	case bytes.HasPrefix(text, []byte("# cpus=")):
+		return readExtract(name, text)
+	case bytes.HasPrefix(text, []byte("timestamp,powerWatts,")):
+		return readPowerModelling(path, text)
+	case strings.Contains(dir, "-max-") && strings.HasPrefix(name, "scaphandre-host"):
+		return readScaphandre(path, text)
+	case strings.Contains(dir, "-max-") && strings.HasPrefix(name, "powerapi_"):
+		return readPowerAPI(path, text)
 	default:
 		return nil, nil
 	}
 }
 
-// readExtract reads the columns t, seconds, util, package, dram and wall, and those of nx12's events: cycles,
+// cells reads the cells of CSV files. It keeps the first error.
+type cells struct{ err error }
+
+// table returns the columns of a file and its rows, which may be short. Lines that begin with # are comments.
+func (c *cells) table(text []byte) (columns []string, rows [][]string) {
+	r := csv.NewReader(bytes.NewReader(text))
+	r.Comment, r.FieldsPerRecord = '#', -1
+	all, err := r.ReadAll()
+	if c.keep(err); len(all) == 0 {
+		return nil, nil
+	}
+	return all[0], all[1:]
+}
+
+// number returns the number in a cell, 0 if the cell is empty.
+func (c *cells) number(cell string) float64 {
+	if cell == "" {
+		return 0
+	}
+	n, err := strconv.ParseFloat(cell, 64)
+	c.keep(err)
+	return n
+}
+
+// time returns the time in a cell in seconds.
+func (c *cells) time(cell string) float64 {
+	at, err := time.Parse("2006-01-02 15:04:05.999999999", cell)
+	c.keep(err)
+	return float64(at.UnixNano()) / 1e9
+}
+
+func (c *cells) keep(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// readExtract reads the columns t, seconds, util, package, dram and wall, and the events of nx12: cycles,
 // instructions and cache_misses.
-func readExtract(name, cpus, text string) ([]Series, error) {
-	n, err := strconv.Atoi(cpus)
-	if err != nil {
+func readExtract(name string, text []byte) ([]Series, error) {
+	var c cells
+	_, rows := c.table(text)
+	var cpus int
+	if _, err := fmt.Sscanf(string(text), "# cpus=%d", &cpus); err != nil {
 		return nil, err
 	}
-	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil || len(rows) < 2 {
-		return nil, err
-	}
-	source, run, _ := strings.Cut(name, "-")
 	series := []Series{
-		{Machine: "gemini-1", Run: run, Zone: "package", CPUs: n, Counter: true},
-		{Machine: "gemini-1", Run: run, Zone: "dram", CPUs: n, Counter: true},
+		{Machine: "nx12", Run: strings.TrimPrefix(name, "kmdb-nx12-"), Zone: "package", CPUs: cpus, Counter: true},
+		{Machine: "nx12", Run: strings.TrimPrefix(name, "kmdb-nx12-"), Zone: "dram", CPUs: cpus, Counter: true},
 	}
-	switch source {
-	case "kmdb":
-		series[0].Machine, series[1].Machine = "nx12", "nx12"
-	case "mauro":
-		at := strings.LastIndex(run, "-")
-		series = []Series{{Machine: machineName(run[:at]), Run: run[at+1:], Zone: "wall", CPUs: n}}
+	if machine, isWall := strings.CutPrefix(name, "mauro-"); isWall {
+		at := strings.LastIndex(machine, "-")
+		series = []Series{{Machine: machineName(machine[:at]), Run: machine[at+1:], Zone: "wall", CPUs: cpus}}
 	}
 	for i := range series {
-		for _, row := range rows[1:] {
-			series[i].add(row[0], row[1], row[2], row[3+i])
-		}
-		if source == "kmdb" {
-			series[i].addEvents(rows[1:])
+		for _, row := range rows {
+			x := Sample{Time: c.number(row[0]), Seconds: c.number(row[1]), Utilization: c.number(row[2]), Watts: c.number(row[3+i])}
+			if series[i].Counter {
+				x.Events = calibrated.Rates{c.number(row[6]), c.number(row[7]), c.number(row[8])}
+			}
+			series[i].add(x)
 		}
 	}
-	return series, nil
+	return series, c.err
 }
 
 func machineName(name string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(name, "_", " ")), " ")
 }
 
-// add appends a sample, unless a column is not a number.
-func (s *Series) add(columns ...string) {
-	var v [4]float64
-	for i, c := range columns {
-		number, err := strconv.ParseFloat(c, 64)
-		if err != nil {
-			return
-		}
-		v[i] = number
-	}
-	if v[2] >= 0 && v[2] <= 1 && v[3] > 0 {
-		s.Samples = append(s.Samples, Sample{Time: v[0], Seconds: v[1], Utilization: v[2], Watts: v[3]})
-	}
-}
-
-// addEvents sets the events of the samples from the last columns of the rows, by time.
-func (s *Series) addEvents(rows [][]string) {
-	events := map[float64]calibrated.Rates{}
-	for _, row := range rows {
-		var rates calibrated.Rates
-		for k := range rates {
-			rates[k], _ = strconv.ParseFloat(row[len(row)-len(rates)+k], 64)
-		}
-		at, _ := strconv.ParseFloat(row[0], 64)
-		events[at] = rates
-	}
-	for i := range s.Samples {
-		s.Samples[i].Events = events[s.Samples[i].Time]
+// add appends a sample, unless it is impossible.
+func (s *Series) add(x Sample) {
+	if x.Utilization >= 0 && x.Utilization <= 1 && x.Watts > 0 {
+		s.Samples = append(s.Samples, x)
 	}
 }
 
 // readPowerModelling reads a file of github.com/maurocanuto/power-modelling, dataSets: wall power and the
 // load of each core.
-func readPowerModelling(path, text string) ([]Series, error) {
-	r := csv.NewReader(strings.NewReader(text))
-	r.FieldsPerRecord = -1
-	rows, err := r.ReadAll()
-	if err != nil || len(rows) < 2 {
-		return nil, err
-	}
+func readPowerModelling(path string, text []byte) ([]Series, error) {
+	var c cells
+	columns, rows := c.table(text)
 	var cores []int
-	for i, column := range rows[0] {
+	for i, column := range columns {
 		if number, ok := strings.CutPrefix(column, "Core_"); ok && strings.Trim(number, "0123456789") == "" {
 			cores = append(cores, i)
 		}
@@ -202,22 +206,18 @@ func readPowerModelling(path, text string) ([]Series, error) {
 		return nil, nil // web_serving is of another machine
 	}
 	last := 0.0
-	for _, row := range rows[1:] {
-		if len(row) < len(rows[0]) {
+	for _, row := range rows {
+		if len(row) < len(columns) {
 			continue
 		}
-		at, _ := strconv.ParseFloat(row[0], 64)
-		seconds := at - last
-		last = at
-		if seconds <= 0 || seconds > 10 {
-			continue
-		}
-		load := 0.0
+		x := Sample{Time: c.number(row[0]), Watts: c.number(row[1])}
+		x.Seconds, last = x.Time-last, x.Time
 		for _, i := range cores {
-			percent, _ := strconv.ParseFloat(row[i], 64)
-			load += percent / 100 / float64(len(cores))
+			x.Utilization += c.number(row[i]) / 100 / float64(len(cores))
 		}
-		s.add(row[0], fmt.Sprint(seconds), fmt.Sprint(min(load, 1)), row[1])
+		if x.Utilization = min(x.Utilization, 1); x.Seconds > 0 && x.Seconds <= 10 {
+			s.add(x)
+		}
 	}
-	return []Series{s}, nil
+	return []Series{s}, c.err
 }
