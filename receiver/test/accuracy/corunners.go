@@ -25,15 +25,13 @@ const both = -1
 // runPrograms runs a machine of two programs without a receiver. Only the program with the index alone runs, or both.
 func runPrograms(tb testing.TB, sc simScenario, alone int) corun {
 	l := build(tb, treeDir(tb), sc, "")
-	drive := l.drive
-	l.drive = func(at time.Duration) {
-		drive(at)
+	l.each(func(time.Duration) {
 		for i, w := range l.workloads {
 			if alone != both && alone != i {
 				w.demand(0)
 			}
 		}
-	}
+	})
 	read := func() (c corun) {
 		all, idled := l.energy()
 		c.used = all.less(idled)

@@ -16,22 +16,40 @@ import (
 type eventGroup struct {
 	name     string
 	machines int
-	build    func(l *simulator, seed uint64) func(time.Duration)
+	build    func(l *simulator, seed uint64)
 }
 
 // eventGroups are machines that count hardware events. The machines of a group differ in their seed only.
 var eventGroups = []eventGroup{
-	{"two programs", 24, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 2, programSocket()) }},
-	{"eight programs", 6, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 8, programSocket()) }},
-	{"uncore", 4, uncore},
-	{"changed event", 4, changedEvent},
-	{"spinning", 4, spinningPrograms},
+	{"two programs", 24, func(l *simulator, seed uint64) { programs(l, seed, 2, programSocket()) }},
+	{"eight programs", 6, func(l *simulator, seed uint64) { programs(l, seed, 8, programSocket()) }},
+	// The power of the uncore of both sockets is drawn while a CPU of either is busy.
+	{"uncore", 4, func(l *simulator, seed uint64) {
+		programs(l, seed, 8, programSocket(), programSocket())
+		l.machine.Uncore = 15
+		l.process("light", 1, 0.3)
+	}},
+	// The event of misses counts 100 times as much from the middle of the measurement on.
+	{"changed event", 4, func(l *simulator, seed uint64) {
+		programs(l, seed, 8, programSocket())
+		l.each(func(at time.Duration) {
+			if at == eventsWarm+eventsHorizon/2 {
+				l.machine.PMU.Scale = func(time.Duration) float64 { return 100 }
+			}
+		})
+	}},
+	// One more program works and spins, three seconds each.
+	{"spinning", 4, func(l *simulator, seed uint64) {
+		programs(l, seed, 8, programSocket())
+		solver := l.process("solver", 0, 4).tasks[0]
+		l.each(func(at time.Duration) { spin(solver, at/(3*time.Second)%2 == 1) })
+	}},
 }
 
 // machineOf returns the scenario of one of the machines of a group.
 func machineOf(group int, seed uint64) simScenario {
 	g := &eventGroups[group]
-	return simScenario{name: fmt.Sprintf("%s %d", g.name, seed), row: g.title(), build: func(l *simulator) func(time.Duration) { return g.build(l, seed) }}
+	return simScenario{name: fmt.Sprintf("%s %d", g.name, seed), row: g.title(), build: func(l *simulator) { g.build(l, seed) }}
 }
 
 // title returns the name of the group's row.
@@ -55,15 +73,13 @@ const (
 
 // programSocket returns a socket with memory whose clock rate follows the load.
 func programSocket() *hostsim.Socket {
-	s := straight(16, 30, 150)
-	s.DRAMIdle, s.Frequency = 3, schedutil
-	return s
+	return withMemory(scaled(straight(16, 30, 150)))
 }
 
 // programs runs programs whose load, use of memory and instructions per cycle change every few
 // seconds. Power, use of memory and resident memory of a program are random and independent of each
 // other.
-func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) func(time.Duration) {
+func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) {
 	l.on(sockets...)
 	l.machine.PMU = &hostsim.PMU{Seed: seed}
 	r := rand.New(rand.NewPCG(1, seed))
@@ -75,45 +91,16 @@ func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) func
 		w.weighs(math.Exp(0.21*r.NormFloat64()), memory[i]).holds(1 << (26 + r.IntN(7)))
 	}
 	programs := l.workloads
-	return func(at time.Duration) {
+	l.each(func(at time.Duration) {
 		for i, w := range programs {
 			if at >= next[i] {
 				w.demand(cpusIf(24/float64(n)*r.Float64(), r.Float64() < 0.7))
 				t := w.tasks[0]
 				t.Memory, t.IPC = min(memory[i]*math.Exp(0.5*r.NormFloat64()), 8), math.Exp(0.27*r.NormFloat64())
-				next[i] = at + time.Duration(1000+r.IntN(6000))*time.Millisecond
+				next[i] = at + time.Duration(1000+r.IntN(6000))*ms
 			}
 		}
-	}
-}
-
-// uncore adds a second socket, and power of both that is drawn while a CPU of either is busy.
-func uncore(l *simulator, seed uint64) func(time.Duration) {
-	drive := programs(l, seed, 8, programSocket(), programSocket())
-	l.machine.Uncore = 15
-	l.process("light", 1, 0.3)
-	return drive
-}
-
-// changedEvent makes the event of misses count 100 times as much from the middle of the measurement on.
-func changedEvent(l *simulator, seed uint64) func(time.Duration) {
-	drive := programs(l, seed, 8, programSocket())
-	return func(at time.Duration) {
-		drive(at)
-		if at == eventsWarm+eventsHorizon/2 {
-			l.machine.PMU.Scale = func(time.Duration) float64 { return 100 }
-		}
-	}
-}
-
-// spinningPrograms adds a program that works and spins, three seconds each.
-func spinningPrograms(l *simulator, seed uint64) func(time.Duration) {
-	drive := programs(l, seed, 8, programSocket())
-	solver := l.process("solver", 0, 4).tasks[0]
-	return func(at time.Duration) {
-		drive(at)
-		spin(solver, at/(3*time.Second)%2 == 1)
-	}
+	})
 }
 
 // spin makes a task wait in a loop, or work.

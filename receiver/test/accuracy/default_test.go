@@ -7,7 +7,6 @@ package main
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -53,8 +52,8 @@ func TestInterruptsInShortWindowsAreMisattributedByLittle(t *testing.T) {
 }
 
 func TestInterruptsOfPackagesInShortWindowsAreMisattributedByLittle(t *testing.T) {
-	storms := simScenario{name: "Interrupts in bursts on two sockets", build: func(l *simulator) func(time.Duration) {
-		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
+	storms := simScenario{name: "Interrupts in bursts on two sockets", build: func(l *simulator) {
+		interruptStorms(l, straight(4, 20, 100), straight(4, 20, 100))
 	}}
 	for _, window := range []string{"100 ms", "10 ms"} {
 		misattributed := measure(t, storms, named("scope zone, fixed, interrupts unattributed, "+window), simHorizon).misattributed

@@ -14,39 +14,50 @@ import (
 // simEffects are one machine, without and with each effect that measurements of real machines show, for two minutes.
 // dev/simulation.md has the measured figures and their sources.
 var simEffects = []simScenario{
-	{name: "none", build: effectless},
-	{name: "drift", build: drift},
-	{name: "step", build: step},
-	{name: "heat", build: heat},
-	{name: "turbo budget", build: turboBudget},
-	{name: "spinning at barriers", build: spinning},
-	{name: "counter noise", build: counterNoise},
-	{name: "skew", build: skew},
+	effect("none", func(*simulator, *hostsim.Socket) {}),
+	// The power at rest walks by 0.1 % in each half hour, up or down. The workloads run a day after training has begun.
+	effect("drift", func(l *simulator, s *hostsim.Socket) {
+		s.Drift = walk(s.Idle)
+		l.since = func() { s.Drift = func(at time.Duration) float64 { return walk(s.Idle)(at + 24*time.Hour) } }
+	}),
+	// The power at rest rises by 2.3 W once the models are trained.
+	effect("step", func(l *simulator, s *hostsim.Socket) {
+		l.since = func() { s.Drift = func(time.Duration) float64 { return 2.3 } }
+	}),
+	// Leakage adds 2.5 % of the power above rest.
+	effect("heat", func(_ *simulator, s *hostsim.Socket) {
+		s.Leakage = &hostsim.Leakage{Share: 0.025, Constant: 20 * time.Second}
+	}),
+	// The socket draws 101 W until the average of 28 s, the usual time window of RAPL's PL1, reaches 80 W.
+	effect("turbo budget", func(_ *simulator, s *hostsim.Socket) {
+		s.Turbo = &hostsim.Turbo{One: 1, All: 1, Limit: 80, Window: 28 * time.Second}
+	}),
+	// The solver waits for its threads while others run, by spinning: 10 W in place of 39 W.
+	effect("spinning at barriers", func(l *simulator, _ *hostsim.Socket) {
+		solver, batch := l.workloads[0].tasks[0], l.workloads[2].tasks[0]
+		l.each(func(time.Duration) { spin(solver, batch.Demand > 0) })
+	}),
+	// The counter moves every 0.5 to 0.9 ms, so that the energy of 100 ms is off by 0.3 %.
+	effect("counter noise", func(l *simulator, _ *hostsim.Socket) {
+		l.machine.SetRegisters(hostsim.Registers{Every: 700 * time.Microsecond, Jitter: 200 * time.Microsecond, Unit: 61.03515625})
+	}),
+	// The counter shows what it had counted 2 s before.
+	effect("skew", func(l *simulator, _ *hostsim.Socket) {
+		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1, Late: 2 * time.Second})
+		l.since = func() { l.machine.Step(2 * time.Second) }
+	}),
 }
 
-// effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the
-// temperature.
-const effectHorizon = 2 * time.Minute
-
-// effectSettings are the settings of the table of effects.
-var effectSettings = among(nil, "CPU time, 10 s, BPF", "default, BPF", "default, procfs", "fixed, 10 s, BPF", "fixed, 1 s, BPF", "fixed, 100 ms, BPF")
-
-// effectless builds a machine that has 30 W at rest and 101 W at full load, and its workloads.
-func effectless(l *simulator) func(time.Duration) {
-	l.on(straight(8, 30, 101))
-	l.process("solver", 0, 2)
-	l.container("web", 0, 0.5)
-	batch := l.container("batch", 0, 0)
-	return func(at time.Duration) { batch.demand(cpusIf(5.5, at%(13*time.Second) >= 2437*time.Millisecond)) }
-}
-
-// drift makes the power at rest walk by 0.1 % in each half hour, up or down. The workloads run a day after training has
-// begun.
-func drift(l *simulator) func(time.Duration) {
-	drive, s := effectless(l), l.machine.Sockets[0]
-	s.Drift = walk(s.Idle)
-	l.since = func() { s.Drift = func(at time.Duration) float64 { return walk(s.Idle)(at + 24*time.Hour) } }
-	return drive
+// effect returns a machine that has 30 W at rest and 101 W at full load, with its workloads and an effect.
+func effect(name string, change func(*simulator, *hostsim.Socket)) simScenario {
+	return simScenario{name: name, build: func(l *simulator) {
+		l.on(straight(8, 30, 101))
+		l.process("solver", 0, 2)
+		l.container("web", 0, 0.5)
+		batch := l.container("batch", 0, 0)
+		l.each(func(at time.Duration) { batch.demand(cpusIf(5.5, at%(13*time.Second) >= 2437*ms)) })
+		change(l, l.machine.Sockets[0])
+	}}
 }
 
 // walk returns a random walk by time, in W, whose steps are 0.1 % of a power in each half hour.
@@ -62,49 +73,9 @@ func walk(watts float64) func(time.Duration) float64 {
 	}
 }
 
-// step adds 2.3 W to the power at rest once the models are trained.
-func step(l *simulator) func(time.Duration) {
-	drive, s := effectless(l), l.machine.Sockets[0]
-	l.since = func() { s.Drift = func(time.Duration) float64 { return 2.3 } }
-	return drive
-}
+// effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the
+// temperature.
+const effectHorizon = 2 * time.Minute
 
-// heat adds leakage of 2.5 % of the power above rest.
-func heat(l *simulator) func(time.Duration) {
-	drive := effectless(l)
-	l.machine.Sockets[0].Leakage = &hostsim.Leakage{Share: 0.025, Constant: 20 * time.Second}
-	return drive
-}
-
-// turboBudget lets the socket draw 101 W until the average of 28 s, the usual time window of RAPL's PL1, reaches 80 W.
-func turboBudget(l *simulator) func(time.Duration) {
-	drive := effectless(l)
-	l.machine.Sockets[0].Turbo = &hostsim.Turbo{One: 1, All: 1, Limit: 80, Window: 28 * time.Second}
-	return drive
-}
-
-// spinning makes the solver wait for its threads at barriers while others run, by spinning: 10 W in place of 39 W.
-func spinning(l *simulator) func(time.Duration) {
-	drive, solver, batch := effectless(l), l.workloads[0].tasks[0], l.workloads[2].tasks[0]
-	return func(at time.Duration) {
-		drive(at)
-		spin(solver, batch.Demand > 0)
-	}
-}
-
-// counterNoise makes the counter move every 0.5 to 0.9 ms, so that the energy of 100 ms is off by 0.3 %.
-func counterNoise(l *simulator) func(time.Duration) {
-	drive := effectless(l)
-	l.machine.SetRegisters(hostsim.Registers{
-		Every: 700 * time.Microsecond, Jitter: 200 * time.Microsecond, Unit: 61.03515625,
-	})
-	return drive
-}
-
-// skew makes the counter show what it had counted 2 s before.
-func skew(l *simulator) func(time.Duration) {
-	drive := effectless(l)
-	l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1, Late: 2 * time.Second})
-	l.since = func() { l.machine.Step(2 * time.Second) }
-	return drive
-}
+// effectSettings are the settings of the table of effects.
+var effectSettings = among(nil, "CPU time, 10 s, BPF", "default, BPF", "default, procfs", "fixed, 10 s, BPF", "fixed, 1 s, BPF", "fixed, 100 ms, BPF")

@@ -6,14 +6,18 @@ package main
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-func machineWith(t *testing.T, effect func(*simulator) func(time.Duration)) *simulator {
-	return build(t, t.TempDir(), simScenario{build: effect}, "")
+func machineWith(t *testing.T, effect string) *simulator {
+	i := slices.IndexFunc(simEffects, func(sc simScenario) bool { return sc.name == effect })
+	require.GreaterOrEqual(t, i, 0, effect)
+	return build(t, t.TempDir(), simEffects[i], "")
 }
 
 // until lets time pass. It returns the true power of the package at rest and above, and that by its counter, in W.
@@ -27,7 +31,7 @@ func (l *simulator) until(end time.Duration) (rest, above, shown float64) {
 }
 
 func TestStaticPowerDriftsAndStepsAsMeasured(t *testing.T) {
-	l := machineWith(t, drift)
+	l := machineWith(t, "drift")
 	var watts []float64
 	for range 48 {
 		rest, _, _ := l.until(l.at + time.Millisecond)
@@ -40,12 +44,12 @@ func TestStaticPowerDriftsAndStepsAsMeasured(t *testing.T) {
 		squares += change * change
 	}
 	assert.InDelta(t, 0.001*30, math.Sqrt(squares/47), 0.005, "in half an hour")
-	l = machineWith(t, drift)
+	l = machineWith(t, "drift")
 	l.since()
 	rest, _, _ := l.until(time.Millisecond)
 	assert.Greater(t, math.Abs(rest-30), 0.1, "a day later")
 
-	l = machineWith(t, step)
+	l = machineWith(t, "step")
 	before, _, _ := l.until(time.Second)
 	l.since()
 	after, _, _ := l.until(2 * time.Second)
@@ -53,9 +57,9 @@ func TestStaticPowerDriftsAndStepsAsMeasured(t *testing.T) {
 }
 
 func TestStaticPowerIsHigherAfterLoad(t *testing.T) {
-	l := machineWith(t, heat)
+	l := machineWith(t, "heat")
 	_, _, _ = l.until(2 * time.Minute)
-	l.drive = func(time.Duration) { l.workloads[2].demand(0) }
+	l.each(func(time.Duration) { l.workloads[2].demand(0) })
 	hot, _, _ := l.until(l.at + time.Second)
 	assert.InDelta(t, 30+0.025*60, hot, 0.1, "60 W on average")
 	_, _, _ = l.until(l.at + 44*time.Second)
@@ -64,7 +68,7 @@ func TestStaticPowerIsHigherAfterLoad(t *testing.T) {
 }
 
 func TestSpinningDrawsAQuarterOfThePowerOfWork(t *testing.T) {
-	l := machineWith(t, spinning)
+	l := machineWith(t, "spinning at barriers")
 	solver := l.workloads[0]
 	power := func(from time.Duration) float64 {
 		l.until(from)
@@ -76,7 +80,7 @@ func TestSpinningDrawsAQuarterOfThePowerOfWork(t *testing.T) {
 }
 
 func TestCounterNoiseIsAsMeasured(t *testing.T) {
-	l := machineWith(t, counterNoise)
+	l := machineWith(t, "counter noise")
 	l.until(3 * time.Second)
 	var squares float64
 	for range 100 {
@@ -88,7 +92,7 @@ func TestCounterNoiseIsAsMeasured(t *testing.T) {
 }
 
 func TestSkewShowsThePowerOfTwoSecondsAgo(t *testing.T) {
-	l := machineWith(t, skew)
+	l := machineWith(t, "skew")
 	l.until(2 * time.Second)
 	before, light, _ := l.until(2437 * time.Millisecond)
 	rest, above, _ := l.until(4 * time.Second)

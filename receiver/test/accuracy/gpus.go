@@ -50,89 +50,75 @@ var gpuScenarios = []simScenario{
 		name: "Two processes, steady",
 		description: "The process `train` keeps the card busy 60 % of the time and `serve` 20 %, steadily: 3:1. The process `other` uses 2 CPUs\n" +
 			"and no card.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			l.uses(l.process("train", 0, 0.5), g, 0.6)
 			l.uses(l.process("serve", 0, 0.5), g, 0.2)
 			l.process("other", 0, 2)
-			return nil
 		},
 	},
 	{
 		name: "Bursts on a card",
 		description: "Half of what load adds to the card's power comes with the first quarter of it. The process `steady` keeps the card busy\n" +
 			"20 % of the time. `burst` asks for all of it during 2 s of every 7 s, and gets five sixths.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			g.Curve = concaveCard
 			l.uses(l.process("steady", 0, 0.1), g, 0.2)
-			burst := l.uses(l.process("burst", 0, 0.1), g, 0)
-			return inBursts(burst, 1)
+			l.inBursts(l.uses(l.process("burst", 0, 0.1), g, 0))
 		},
 	},
 	{
 		name: "Unequal users",
 		description: "On the same card: the processes `large` with 40 % of its time, `small` with 4 % and `tiny` with 1 %. It is idle for the\n" +
 			"rest.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			g.Curve = concaveCard
 			l.uses(l.process("large", 0, 0.1), g, 0.4)
 			l.uses(l.process("small", 0, 0.1), g, 0.04)
 			l.uses(l.process("tiny", 0, 0.1), g, 0.01)
-			return nil
 		},
 	},
 	{
 		name: "A card's user without CPU time",
 		description: "The container `kernel` keeps the card busy 70 % of the time and uses no CPU time. The process `web` uses 2 CPUs and no\n" +
 			"card, `serve` 0.5 CPUs and 5 % of the card.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			l.uses(l.container("kernel", 0, 0), g, 0.7)
 			l.uses(l.process("serve", 0, 0.5), g, 0.05)
 			l.process("web", 0, 2)
-			return nil
 		},
 	},
 	{
 		name: "Memory only",
 		description: "The process `holder` has the card open, holds half of its memory and does nothing. `batch` keeps it busy during 2 s of\n" +
 			"every 7 s.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			l.uses(l.process("holder", 0, 0.1), g, 0).Memory = 12 << 30
-			return inBursts(l.uses(l.process("batch", 0, 0.5), g, 0), 1)
+			l.inBursts(l.uses(l.process("batch", 0, 0.5), g, 0))
 		},
 	},
 	{
 		name: "Jobs on a card",
 		description: "In every 7 s a new container `job` lives for 3 s and keeps the card busy half of the time; all of them are taken\n" +
 			"together. The process `serve` uses 20 % steadily.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			l.uses(l.process("serve", 0, 0.1), g, 0.2)
-			job := &simWorkload{name: "job"}
-			l.workloads = append(l.workloads, job)
-			return func(at time.Duration) {
-				switch at % (7 * time.Second) {
-				case 2219 * time.Millisecond:
-					l.contain(job, 0, 0.2)
-					l.uses(job, g, 0.5)
-				case 5219 * time.Millisecond:
-					last := job.tasks[len(job.tasks)-1]
-					last.Exit()
-					last.Reap(false)
-					l.machine.RemoveCgroup(last.Cgroup)
-				}
-			}
+			l.jobs(7*time.Second, 2219*ms, func(job *simWorkload) {
+				l.contain(job, 0, 0.2)
+				l.uses(job, g, 0.5)
+			})
 		},
 	},
 	{
 		name: "Two cards",
 		description: "The process `first` keeps one card busy 90 % of the time, `second` another one 30 %, and `both` either 10 %. The load of\n" +
 			"the second card draws three times as much.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g, other := l.card(), l.card()
 			other.Curve = model.Curve{{Utilization: 0, Watts: 40}, {Utilization: 1, Watts: 820}}
 			l.uses(l.process("first", 0, 0.1), g, 0.9)
@@ -140,7 +126,6 @@ var gpuScenarios = []simScenario{
 			both := l.process("both", 0, 0.1)
 			l.uses(both, g, 0.1)
 			l.uses(both, other, 0.1)
-			return nil
 		},
 	},
 	{
@@ -148,7 +133,7 @@ var gpuScenarios = []simScenario{
 		driver: "nvidia",
 		description: "MIG divides the card into slices of 4/7 and 3/7. The process `whole` has the larger one and keeps half of it busy, the\n" +
 			"container `shared` has two processes in the smaller one that keep all of it busy.",
-		build: func(l *simulator) func(time.Duration) {
+		build: func(l *simulator) {
 			g := l.card()
 			g.Slices = []float64{4. / 7, 3. / 7}
 			l.uses(l.process("whole", 0, 0.1), g, 2./7)
@@ -157,7 +142,6 @@ var gpuScenarios = []simScenario{
 			c := shared.spawn().OpenGPU(g)
 			c.Demand[0], c.Slice = 0.3, 1
 			shared.contexts = append(shared.contexts, c)
-			return nil
 		},
 	},
 }
@@ -184,14 +168,9 @@ func (l *simulator) uses(w *simWorkload, g *hostsim.GPU, demand float64) *hostsi
 	return c
 }
 
-// inBursts sets the demand of a context during 2 s of every 7 s: not in step with any window.
-func inBursts(c *hostsim.Context, demand float64) func(time.Duration) {
-	return func(at time.Duration) {
-		c.Demand[0] = 0
-		if in := at % (7 * time.Second); in >= 3437*time.Millisecond && in < 5437*time.Millisecond {
-			c.Demand[0] = demand
-		}
-	}
+// inBursts makes a context keep the card busy during 2 s of every 7 s: not in step with any window.
+func (l *simulator) inBursts(c *hostsim.Context) {
+	l.each(func(at time.Duration) { c.Demand[0] = cpusIf(1, within(at, 7*time.Second, 3437*ms, 2*time.Second)) })
 }
 
 // gpuHorizon is how long the tables' scenarios run, gpuShort how long those of other tests do.
@@ -241,10 +220,10 @@ func (l *simulator) poll() {
 // beginPolling lets time pass until the first collection, in which the workloads do not change.
 func (l *simulator) beginPolling() {
 	time.Sleep(time.Millisecond / 2) // so that they never poll while the machine changes its files
-	drive := l.drive
-	l.drive = nil
+	drives := l.drives
+	l.drives = nil
 	l.run(pollsBefore, nil)
-	l.drive, l.at = drive, 0
+	l.drives, l.at = drives, 0
 	l.collect()
 }
 

@@ -23,7 +23,13 @@ var simHardware = []simScenario{
 			"busy draws 1.2 times what it does with one busy thread. The process `pair` keeps both threads of a core\n" +
 			"busy and the container `twins` those of another, for 95 % of the time; the process `alone` and the\n" +
 			"container `single` have a core each and use one thread of it, `single` for 90 % of the time.",
-		build: hyperthreads,
+		build: func(l *simulator) {
+			l.on(threaded())
+			l.process("pair", 0, 0).pinned(1, 0, 4)
+			l.container("twins", 0, 0).pinned(0.95, 1, 5)
+			l.process("alone", 0, 0).pinned(1, 2)
+			l.container("single", 0, 0).pinned(0.9, 3)
+		},
 	},
 	{
 		name: "Hyperthreads in bursts",
@@ -31,7 +37,26 @@ var simHardware = []simScenario{
 			"are never busy together. The two tasks of the container `twins` run at the same time, 250 of every 340 ms. The\n" +
 			"process `early` runs during the first 400 ms of each second, and the container `late` from 100 to 500 ms on\n" +
 			"the sibling. `alone` runs all the time on the fourth core.",
-		build: hyperthreadsInBursts,
+		build: func(l *simulator) {
+			l.on(threaded())
+			left, right := l.process("left", 0, 0), l.process("right", 0, 0)
+			twins := l.container("twins", 0, 0)
+			early, late := l.process("early", 0, 0), l.container("late", 0, 0)
+			left.pinned(0, 0)
+			right.pinned(0, 4)
+			twins.pinned(0, 1, 5)
+			early.pinned(0, 2)
+			late.pinned(0, 6)
+			l.process("alone", 0, 0).pinned(1, 3)
+			l.each(func(at time.Duration) {
+				at += 3 * ms // no window begins with a burst
+				left.demand(cpusIf(1, within(at, 340*ms, 0, 170*ms)))
+				right.demand(cpusIf(1, within(at, 340*ms, 170*ms, 170*ms)))
+				twins.demand(cpusIf(1, within(at+90*ms, 340*ms, 0, 250*ms)))
+				early.demand(cpusIf(1, within(at, time.Second, 0, 400*ms)))
+				late.demand(cpusIf(1, within(at, time.Second, 100*ms, 400*ms)))
+			})
+		},
 	},
 	{
 		name: "Two sockets with migration",
@@ -39,7 +64,17 @@ var simHardware = []simScenario{
 			"follows the load. The process `heavy` uses 5 CPUs of one socket and `light` 0.5 of the other. The container\n" +
 			"`rover` uses one CPU and moves to the other socket every 370 ms; the process `nomad` uses two, and stays 900 ms\n" +
 			"on the busy socket and 300 ms on the other.",
-		build: migration,
+		build: func(l *simulator) {
+			l.on(scaled(concave(8)), scaled(concave(8)))
+			l.process("heavy", 0, 5)
+			l.process("light", 1, 0.5)
+			rover, nomad := l.container("rover", 0, 1), l.process("nomad", 0, 2)
+			l.each(func(at time.Duration) {
+				at += 3 * ms
+				rover.tasks[0].Socket = int(at/(370*ms)) % 2
+				nomad.tasks[0].Socket = int(cpusIf(1, within(at, 1200*ms, 900*ms, 300*ms)))
+			})
+		},
 	},
 	{
 		name: "NUMA",
@@ -48,7 +83,15 @@ var simHardware = []simScenario{
 			"draws 6 W for each CPU. The container `local` uses as much of the same memory, with 1.5 CPUs of its socket. The\n" +
 			"process `compute` runs beside `remote` with 4 CPUs and 256 MiB of its own socket's memory, 0.3 W for each CPU. The\n" +
 			"container `cache` runs beside `local` with one CPU and holds twice as much memory, but reads little of it: 1.5 W.",
-		build: remoteMemory,
+		build: func(l *simulator) {
+			l.on(withMemory(straight(8, 20, 120)), withMemory(straight(8, 20, 120)))
+			remote, local := l.container("remote", 0, 2).weighs(1, 6), l.container("local", 1, 1.5).weighs(1, 6)
+			remote.holds(4 << 30)
+			remote.tasks[0].MemorySocket = 1
+			local.holds(4 << 30)
+			l.process("compute", 0, 4).weighs(1, 0.3).holds(256 << 20)
+			l.container("cache", 1, 1).weighs(1, 1.5).holds(8 << 30)
+		},
 	},
 	{
 		name: "Turbo with a power limit",
@@ -56,21 +99,51 @@ var simHardware = []simScenario{
 			"with one busy CPU, and 1.15 times with all. When the average power of the last 2 s reaches 95 W, the rate falls\n" +
 			"to what holds it there. The process `steady` uses one CPU, the container `batch` 7 CPUs during 6 s of every\n" +
 			"10 s, and the container `pulse` 2 CPUs during 300 ms of every 1.1 s.",
-		build: turbo,
+		build: func(l *simulator) {
+			s := straight(8, 20, 120)
+			s.Turbo = &hostsim.Turbo{One: 1.35, All: 1.15, Limit: 95, Window: 2 * time.Second}
+			l.on(s)
+			l.process("steady", 0, 1)
+			batch, pulse := l.container("batch", 0, 0), l.container("pulse", 0, 0)
+			l.each(func(at time.Duration) {
+				batch.demand(cpusIf(7, within(at, 10*time.Second, 2437*ms, 6*time.Second)))
+				pulse.demand(cpusIf(2, within(at+3*ms, 1100*ms, 0, 300*ms)))
+			})
+		},
 	},
 	{
 		name: "A noisy counter",
 		description: "One socket of 8 CPUs with the concave curve, whose counters behave like RAPL's: they move once a millisecond\n" +
 			"(every 976 µs, give or take 20), in units of 61 µJ. The process `steady` uses 1.5 CPUs. The container `flicker`\n" +
 			"uses 5 CPUs during 7 ms of every 23 ms, and the process `wave` 0 to 3 CPUs in a period of 700 ms.",
-		build: noisyCounter,
+		build: func(l *simulator) {
+			l.on(concave(8))
+			l.machine.SetRegisters(hostsim.Registers{Every: 976 * time.Microsecond, Jitter: 20 * time.Microsecond, Unit: 61.03515625})
+			l.process("steady", 0, 1.5)
+			flicker, wave := l.container("flicker", 0, 0), l.process("wave", 0, 0)
+			l.each(func(at time.Duration) {
+				flicker.demand(cpusIf(5, within(at, 23*ms, 0, 7*ms)))
+				wave.demand(1.5 + 1.5*math.Sin(2*math.Pi*at.Seconds()/0.7))
+			})
+		},
 	},
 	{
 		name: "A hypervisor's steal",
 		description: "A virtual machine of 4 CPUs, 10 W at rest and 70 W at full load on a concave curve, of whose CPUs others take 25 % on average: from 5\n" +
 			"to 45 % in a period of 7 s. Its meter counts what it caused itself. The process `batch` demands 3 CPUs, so that\n" +
 			"it gets what is left; the container `web` demands 0.6, and the container `burst` 2 during 2 s of every 10 s.",
-		build: stolen,
+		build: func(l *simulator) {
+			l.on(&hostsim.Socket{CPUs: 4, Idle: 10, Curve: model.Curve{
+				{Utilization: 0, Watts: 10}, {Utilization: 0.25, Watts: 35}, {Utilization: 0.5, Watts: 52}, {Utilization: 1, Watts: 70},
+			}})
+			l.process("batch", 0, 3)
+			l.container("web", 0, 0.6)
+			burst := l.container("burst", 0, 0)
+			l.each(func(at time.Duration) {
+				l.machine.Steal = 0.25 + 0.2*math.Sin(2*math.Pi*at.Seconds()/7)
+				burst.demand(cpusIf(2, within(at, 10*time.Second, 3437*ms, 2*time.Second)))
+			})
+		},
 	},
 	{
 		name: "2,000 small containers",
@@ -84,7 +157,7 @@ var simHardware = []simScenario{
 		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. Interrupts use 1 % of the CPUs, and 35 %\n" +
 			"in storms of 300 ms, one every 2 to 4 s. The process `batch` uses 1.2 CPUs, the process `agent` 0.05 and the\n" +
 			"container `web` 0.6; the container `proxy` uses 0.2, and 1.5 during the storms.",
-		build: interruptStorms,
+		build: func(l *simulator) { interruptStorms(l, straight(4, 20, 100)) },
 	},
 }
 
@@ -113,122 +186,15 @@ func (w *simWorkload) demand(cpus float64) {
 	}
 }
 
-func hyperthreads(l *simulator) func(time.Duration) {
-	l.on(threaded())
-	l.process("pair", 0, 0).pinned(1, 0, 4)
-	l.container("twins", 0, 0).pinned(0.95, 1, 5)
-	l.process("alone", 0, 0).pinned(1, 2)
-	l.container("single", 0, 0).pinned(0.9, 3)
-	return nil
-}
-
-func hyperthreadsInBursts(l *simulator) func(time.Duration) {
-	l.on(threaded())
-	left, right := l.process("left", 0, 0), l.process("right", 0, 0)
-	twins := l.container("twins", 0, 0)
-	early, late := l.process("early", 0, 0), l.container("late", 0, 0)
-	left.pinned(0, 0)
-	right.pinned(0, 4)
-	twins.pinned(0, 1, 5)
-	early.pinned(0, 2)
-	late.pinned(0, 6)
-	l.process("alone", 0, 0).pinned(1, 3)
-	const ms = time.Millisecond
-	return func(at time.Duration) {
-		at += 3 * ms // no window begins with a burst
-		left.demand(cpusIf(1, at%(340*ms) < 170*ms))
-		right.demand(cpusIf(1, at%(340*ms) >= 170*ms))
-		twins.demand(cpusIf(1, (at+90*ms)%(340*ms) < 250*ms))
-		early.demand(cpusIf(1, at%time.Second < 400*ms))
-		late.demand(cpusIf(1, at%time.Second >= 100*ms && at%time.Second < 500*ms))
-	}
-}
-
-// cpusIf returns n if the condition holds, and else 0.
-func cpusIf(n float64, condition bool) float64 {
-	if condition {
-		return n
-	}
-	return 0
-}
-
-func migration(l *simulator) func(time.Duration) {
-	first, second := concave(), concave()
-	first.Frequency, second.Frequency = schedutil, schedutil
-	l.on(first, second)
-	l.process("heavy", 0, 5)
-	l.process("light", 1, 0.5)
-	rover, nomad := l.container("rover", 0, 1), l.process("nomad", 0, 2)
-	return func(at time.Duration) {
-		at += 3 * time.Millisecond
-		rover.tasks[0].Socket = int(at/(370*time.Millisecond)) % 2
-		nomad.tasks[0].Socket = int(cpusIf(1, at%(1200*time.Millisecond) >= 900*time.Millisecond))
-	}
-}
-
-func remoteMemory(l *simulator) func(time.Duration) {
-	first, second := straight(8, 20, 120), straight(8, 20, 120)
-	first.DRAMIdle, second.DRAMIdle = 3, 3
-	l.on(first, second)
-	remote, local := l.container("remote", 0, 2).weighs(1, 6), l.container("local", 1, 1.5).weighs(1, 6)
-	remote.holds(4 << 30)
-	remote.tasks[0].MemorySocket = 1
-	local.holds(4 << 30)
-	l.process("compute", 0, 4).weighs(1, 0.3).holds(256 << 20)
-	l.container("cache", 1, 1).weighs(1, 1.5).holds(8 << 30)
-	return nil
-}
-
-func turbo(l *simulator) func(time.Duration) {
-	s := straight(8, 20, 120)
-	s.Turbo = &hostsim.Turbo{One: 1.35, All: 1.15, Limit: 95, Window: 2 * time.Second}
-	l.on(s)
-	l.process("steady", 0, 1)
-	batch, pulse := l.container("batch", 0, 0), l.container("pulse", 0, 0)
-	batches := during(batch, 7, 2437*time.Millisecond, 6*time.Second)
-	return func(at time.Duration) {
-		batches(at)
-		pulse.demand(cpusIf(2, (at+3*time.Millisecond)%(1100*time.Millisecond) < 300*time.Millisecond))
-	}
-}
-
-func noisyCounter(l *simulator) func(time.Duration) {
-	l.on(concave())
-	l.machine.SetRegisters(hostsim.Registers{Every: 976 * time.Microsecond, Jitter: 20 * time.Microsecond, Unit: 61.03515625})
-	l.process("steady", 0, 1.5)
-	flicker, wave := l.container("flicker", 0, 0), l.process("wave", 0, 0)
-	return func(at time.Duration) {
-		flicker.demand(cpusIf(5, at%(23*time.Millisecond) < 7*time.Millisecond))
-		wave.demand(1.5 + 1.5*math.Sin(2*math.Pi*at.Seconds()/0.7))
-	}
-}
-
-func stolen(l *simulator) func(time.Duration) {
-	l.on(&hostsim.Socket{CPUs: 4, Idle: 10, Curve: model.Curve{
-		{Utilization: 0, Watts: 10}, {Utilization: 0.25, Watts: 35}, {Utilization: 0.5, Watts: 52}, {Utilization: 1, Watts: 70},
-	}})
-	l.process("batch", 0, 3)
-	l.container("web", 0, 0.6)
-	bursts := during(l.container("burst", 0, 0), 2, 3437*time.Millisecond, 2*time.Second)
-	return func(at time.Duration) {
-		l.machine.Steal = 0.25 + 0.2*math.Sin(2*math.Pi*at.Seconds()/7)
-		bursts(at)
-	}
-}
-
 // smallContainers draws the length of each burst and of each sleep from Pareto distributions, whose tails are heavy.
 // Nothing is drawn again in a run with another setting.
-func smallContainers(l *simulator) func(time.Duration) {
-	s := &hostsim.Socket{CPUs: 32, Idle: 30, Curve: model.Curve{
-		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
-	}}
-	s.Frequency = schedutil
-	l.on(s)
+func smallContainers(l *simulator) {
+	l.on(scaled(concave(32)))
 	r := rand.New(rand.NewPCG(1, 2))
 	pareto := func(least, most float64) float64 { // with an exponent of 1.1
 		return min(least*math.Pow(1-r.Float64(), -1/1.1), most)
 	}
-	const count, ms = 2000, time.Millisecond
+	const count = 2000
 	inMS := func(n float64) int { return max(int(n), 1) }
 	due := make([][]int, 64<<10) // containers that begin or end a burst, by ms
 	all, sleeps := make([]*simWorkload, count), make([]float64, count)
@@ -240,7 +206,7 @@ func smallContainers(l *simulator) func(time.Duration) {
 		first := inMS(sleeps[i] * r.Float64())
 		due[first%len(due)] = append(due[first%len(due)], i)
 	}
-	return func(at time.Duration) {
+	l.each(func(at time.Duration) {
 		now := int(at / ms)
 		list := due[now%len(due)]
 		for _, i := range list {
@@ -255,14 +221,10 @@ func smallContainers(l *simulator) func(time.Duration) {
 			due[next] = append(due[next], i)
 		}
 		due[now%len(due)] = list[:0]
-	}
+	})
 }
 
-func interruptStorms(l *simulator) func(time.Duration) {
-	return interruptStormsOn(l, straight(4, 20, 100))
-}
-
-func interruptStormsOn(l *simulator, sockets ...*hostsim.Socket) func(time.Duration) {
+func interruptStorms(l *simulator, sockets ...*hostsim.Socket) {
 	l.on(sockets...)
 	last := len(sockets) - 1
 	l.process("batch", 0, 1.2)
@@ -270,14 +232,14 @@ func interruptStormsOn(l *simulator, sockets ...*hostsim.Socket) func(time.Durat
 	l.container("web", last, 0.6)
 	proxy := l.container("proxy", 0, 0.2)
 	r := rand.New(rand.NewPCG(1, 3))
-	begin := 1237 * time.Millisecond
-	return func(at time.Duration) {
+	begin := 1237 * ms
+	l.each(func(at time.Duration) {
 		l.machine.IRQ, proxy.tasks[0].Demand = 0.01, 0.2
 		if at >= begin {
 			l.machine.IRQ, proxy.tasks[0].Demand = 0.35, 1.5
 		}
-		if at >= begin+300*time.Millisecond {
-			begin += 2*time.Second + time.Duration(r.IntN(2000))*time.Millisecond
+		if at >= begin+300*ms {
+			begin += 2*time.Second + time.Duration(r.IntN(2000))*ms
 		}
-	}
+	})
 }

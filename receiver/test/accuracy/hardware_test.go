@@ -43,10 +43,9 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 func TestANoisyCounterMisattributesHardlyMoreInShortWindows(t *testing.T) {
 	noisy := simScenarioOf(t, "A noisy counter")
 	exact := noisy
-	exact.build = func(l *simulator) func(time.Duration) {
-		drive := noisy.build(l)
+	exact.build = func(l *simulator) {
+		noisy.build(l)
 		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
-		return drive
 	}
 	for _, window := range []string{"10 ms", "100 ms"} {
 		setting := named("scope zone, fixed, " + window)

@@ -6,17 +6,14 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 )
 
 // memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory
 // of the socket that they do not run on. What they hold is in proportion to what they use per CPU.
-func memoryOfTheOtherSocket(l *simulator) func(time.Duration) {
-	first, second := straight(4, 20, 100), straight(4, 20, 100)
-	first.DRAMIdle, second.DRAMIdle = 3, 3
-	l.on(first, second)
+func memoryOfTheOtherSocket(l *simulator) {
+	l.on(withMemory(straight(4, 20, 100)), withMemory(straight(4, 20, 100)))
 	place := func(w *simWorkload, watts float64, memory int) {
 		w.weighs(1, watts).holds(uint64(watts * (1 << 30)))
 		w.tasks[0].MemorySocket = memory
@@ -25,7 +22,6 @@ func memoryOfTheOtherSocket(l *simulator) func(time.Duration) {
 	place(l.process("agent", 1, 0.5), 1, 0)
 	place(l.process("local", 1, 1), 2, 1)
 	place(l.container("near", 0, 1), 3, 0)
-	return nil
 }
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {

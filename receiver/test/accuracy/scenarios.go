@@ -23,8 +23,8 @@ import (
 type simScenario struct {
 	name        string
 	description string // for dev/results/scenarios.csv
-	// build makes the simulator's machine and its workloads. It returns the simulator's function drive.
-	build func(*simulator) (drive func(at time.Duration))
+	// build makes the simulator's machine and its workloads.
+	build func(*simulator)
 	// row is the name of the scenario's row, if other scenarios have the same row.
 	row string
 	// machine is the name of the machine, if other scenarios have the same machine.
@@ -46,46 +46,77 @@ var simScenarios = []simScenario{
 		description: "One socket of 4 CPUs, 20 W at rest and 120 W at full load. The process `steady` uses 20 % of the CPUs all the\n" +
 			"time, `burst` asks for all of them during 2 s of every 10 s. The clock rate follows the load as with the\n" +
 			"kernel's schedutil governor: 1.25 times the utilization, at least 40 %.",
-		build: bursts,
+		build: func(l *simulator) {
+			l.on(scaled(straight(4, 20, 120)))
+			l.process("steady", 0, 0.8)
+			burst := l.process("burst", 0, 0)
+			l.each(func(at time.Duration) { burst.demand(cpusIf(4, within(at, 10*time.Second, 3437*ms, 2*time.Second))) })
+		},
 	},
 	{
 		name: "Short-lived children",
 		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. The main process of the container\n" +
 			"`builder` sleeps and starts a child every 10 ms, which runs for 5 ms; no scan sees one. The process\n" +
 			"`server` and the container `web` run steadily with half a CPU each.",
-		build: shortLived,
+		build: func(l *simulator) {
+			l.on(straight(4, 20, 100))
+			l.process("server", 0, 0.5)
+			l.container("web", 0, 0.5)
+			l.withChildren(l.container("builder", 0, 0))
+		},
 	},
 	{
 		name: "Short-lived containers",
 		description: "The same machine. In every 10 s a new container `job` lives for 3 s, with one CPU, and is gone before the\n" +
 			"collection; all of them are taken together. `server` and `web` run steadily with half a CPU each.",
-		build: shortLivedContainers,
+		build: func(l *simulator) {
+			l.on(straight(4, 20, 100))
+			l.process("server", 0, 0.5)
+			l.container("web", 0, 0.5)
+			l.jobs(10*time.Second, 4219*ms, func(job *simWorkload) { l.contain(job, 0, 1) })
+		},
 	},
 	{
 		name: "One container on one socket",
 		description: "Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on a concave curve: half of what load adds\n" +
 			"comes with the first quarter of it. The container `job` has one socket to itself, with 6.5 CPUs; on the other\n" +
 			"the processes `server` and `agent` run with 0.6 and 0.2.",
-		build: oneSocket,
+		build: func(l *simulator) {
+			l.on(concave(8), concave(8))
+			l.process("server", 0, 0.6)
+			l.process("agent", 0, 0.2)
+			l.container("job", 1, 6.5)
+		},
 	},
 	{
 		name: "Frequency scaling",
 		description: "Two sockets of 4 CPUs, each 20 W at rest and 100 W at full load and clock rate, which follows the socket's load\n" +
 			"as above. The process `fast` uses 3.6 CPUs of one socket, `slow` 0.8 of the other, at 40 % of the clock rate.",
-		build: frequencyScaling,
+		build: func(l *simulator) {
+			l.on(scaled(straight(4, 20, 100)), scaled(straight(4, 20, 100)))
+			l.process("fast", 0, 3.6)
+			l.process("slow", 1, 0.8)
+		},
 	},
 	{
 		name: "Memory-bound and compute-bound",
 		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load; its memory uses 3 W at rest. The processes `compute`\n" +
 			"and `memory` run with 1.5 CPUs each. For the same CPU time `compute` makes the package draw 1.3 times and\n" +
 			"`memory` 0.7 times the usual, and the memory 0.5 W and 6 W for each CPU. They hold 256 MiB and 4 GiB of it.",
-		build: memoryAndCompute,
+		build: func(l *simulator) {
+			l.on(withMemory(straight(4, 20, 100)))
+			l.process("compute", 0, 1.5).weighs(1.3, 0.5).holds(256 << 20)
+			l.process("memory", 0, 1.5).weighs(0.7, 6).holds(4 << 30)
+		},
 	},
 	{
 		name: "Interrupts",
 		description: "The steady mix's machine and workloads, with a tenth of all CPU time in interrupts. Their energy is no\n" +
 			"workload's.",
-		build: interrupts,
+		build: func(l *simulator) {
+			steadyMix(l)
+			l.machine.IRQ = 0.1
+		},
 	},
 	{
 		name: "Mixed node",
@@ -94,149 +125,103 @@ var simScenarios = []simScenario{
 			"memory-bound) and `builder` (children of 5 ms as above) and the process `agent` (0.05); on the other the\n" +
 			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound). `web` requests 4 CPUs,\n" +
 			"`db` 2 and the others one. `db` holds 4 GiB, `batch` 256 MiB, and every other process 64 MiB.",
-		build: mixedNode,
+		build: func(l *simulator) {
+			l.on(withMemory(scaled(concave(8))), withMemory(scaled(concave(8))))
+			l.machine.IRQ = 0.02
+			l.process("agent", 0, 0.05)
+			db := l.container("db", 0, 1.2)
+			db.weighs(0.8, 5).holds(4 << 30)
+			l.requests(db, 2)
+			l.requests(l.container("web", 1, 0.9), 4)
+			batch := l.container("batch", 1, 0)
+			batch.weighs(1.3, 0.5).holds(256 << 20)
+			l.each(func(at time.Duration) { batch.demand(cpusIf(5, within(at, 10*time.Second, 4219*ms, 3*time.Second))) })
+			l.withChildren(l.container("builder", 0, 0))
+		},
 	},
 }
+
+const ms = time.Millisecond
 
 // straight returns a socket whose power rises linearly with its load, from idle to full W.
 func straight(cpus int, idle, full float64) *hostsim.Socket {
 	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: model.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
 }
 
-// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
-// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
-func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
-
 // concave returns a socket whose first load costs the most power.
-func concave() *hostsim.Socket {
-	return &hostsim.Socket{CPUs: 8, Idle: 30, Curve: model.Curve{
+func concave(cpus int) *hostsim.Socket {
+	return &hostsim.Socket{CPUs: cpus, Idle: 30, Curve: model.Curve{
 		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
 	}}
 }
 
-func steadyMix(l *simulator) func(time.Duration) {
+// scaled makes the clock rate of a socket follow the load.
+func scaled(s *hostsim.Socket) *hostsim.Socket {
+	s.Frequency = schedutil
+	return s
+}
+
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
+// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
+
+// withMemory adds memory to a socket that draws 3 W at rest.
+func withMemory(s *hostsim.Socket) *hostsim.Socket {
+	s.DRAMIdle = 3
+	return s
+}
+
+func steadyMix(l *simulator) {
 	l.on(straight(4, 0, 80))
 	l.process("batch", 0, 1.3)
 	l.process("agent", 0, 0.013)
 	l.container("web", 0, 0.6)
 	l.container("db", 0, 0.25)
-	return nil
 }
 
-func interrupts(l *simulator) func(time.Duration) {
-	steadyMix(l)
-	l.machine.IRQ = 0.1
-	return nil
+// within reports whether a time is in a part of each period, from an offset on. No window of 10 ms begins at the
+// offsets of the scenarios.
+func within(at, period, from, length time.Duration) bool {
+	in := at % period
+	return in >= from && in < from+length
 }
 
-func bursts(l *simulator) func(time.Duration) {
-	s := straight(4, 20, 120)
-	s.Frequency = schedutil
-	l.on(s)
-	l.process("steady", 0, 0.8)
-	burst := l.process("burst", 0, 0)
-	return during(burst, 4, 3437*time.Millisecond, 2*time.Second)
-}
-
-// during sets the demand of a workload's first task for a part of every 10 s, from an offset on. No window of 10 ms
-// begins at the offset.
-func during(w *simWorkload, demand float64, from, length time.Duration) func(time.Duration) {
-	return func(at time.Duration) {
-		w.tasks[0].Demand = 0
-		if in := at % (10 * time.Second); in >= from && in < from+length {
-			w.tasks[0].Demand = demand
-		}
+// cpusIf returns n if the condition holds, and else 0.
+func cpusIf(n float64, condition bool) float64 {
+	if condition {
+		return n
 	}
-}
-
-func shortLived(l *simulator) func(time.Duration) {
-	l.on(straight(4, 20, 100))
-	l.process("server", 0, 0.5)
-	l.container("web", 0, 0.5)
-	return withChildren(l.container("builder", 0, 0))
+	return 0
 }
 
 // withChildren makes a workload's first task start children that live for 3 to 8 ms in every 10 ms.
-func withChildren(w *simWorkload) func(time.Duration) {
+func (l *simulator) withChildren(w *simWorkload) {
 	var child *hostsim.Task
-	return func(at time.Duration) {
-		switch at % (10 * time.Millisecond) {
-		case 3 * time.Millisecond:
+	l.each(func(at time.Duration) {
+		switch at % (10 * ms) {
+		case 3 * ms:
 			child = w.spawn()
 			child.Exec("/usr/bin/cc", "cc")
 			child.Demand = 1
-		case 8 * time.Millisecond:
+		case 8 * ms:
 			child.Exit()
 			child.Reap(false)
 		}
-	}
+	})
 }
 
-func shortLivedContainers(l *simulator) func(time.Duration) {
-	l.on(straight(4, 20, 100))
-	l.process("server", 0, 0.5)
-	l.container("web", 0, 0.5)
+// jobs adds a workload of containers. In every period, start starts one, which lives for 3 s.
+func (l *simulator) jobs(period, from time.Duration, start func(*simWorkload)) {
 	job := &simWorkload{name: "job"}
 	l.workloads = append(l.workloads, job)
-	return func(at time.Duration) {
-		switch at % (10 * time.Second) {
-		case 4219 * time.Millisecond:
-			l.contain(job, 0, 1)
-		case 7219 * time.Millisecond:
-			last := job.tasks[len(job.tasks)-1]
-			last.Exit()
-			last.Reap(false)
-			l.machine.RemoveCgroup(last.Cgroup)
+	l.each(func(at time.Duration) {
+		switch at % period {
+		case from:
+			start(job)
+		case from + 3*time.Second:
+			l.end(job.tasks[len(job.tasks)-1])
 		}
-	}
-}
-
-func oneSocket(l *simulator) func(time.Duration) {
-	l.on(concave(), concave())
-	l.process("server", 0, 0.6)
-	l.process("agent", 0, 0.2)
-	l.container("job", 1, 6.5)
-	return nil
-}
-
-func frequencyScaling(l *simulator) func(time.Duration) {
-	fast, slow := straight(4, 20, 100), straight(4, 20, 100)
-	fast.Frequency, slow.Frequency = schedutil, schedutil
-	l.on(fast, slow)
-	l.process("fast", 0, 3.6)
-	l.process("slow", 1, 0.8)
-	return nil
-}
-
-func memoryAndCompute(l *simulator) func(time.Duration) {
-	s := straight(4, 20, 100)
-	s.DRAMIdle = 3
-	l.on(s)
-	l.process("compute", 0, 1.5).weighs(1.3, 0.5).holds(256 << 20)
-	l.process("memory", 0, 1.5).weighs(0.7, 6).holds(4 << 30)
-	return nil
-}
-
-func mixedNode(l *simulator) func(time.Duration) {
-	first, second := concave(), concave()
-	for _, s := range []*hostsim.Socket{first, second} {
-		s.Frequency, s.DRAMIdle = schedutil, 3
-	}
-	l.on(first, second)
-	l.machine.IRQ = 0.02
-	l.process("agent", 0, 0.05)
-	db := l.container("db", 0, 1.2)
-	db.weighs(0.8, 5).holds(4 << 30)
-	l.requests(db, 2)
-	l.requests(l.container("web", 1, 0.9), 4)
-	batch := l.container("batch", 1, 0)
-	batch.weighs(1.3, 0.5).holds(256 << 20)
-	burst := during(batch, 5, 4219*time.Millisecond, 3*time.Second)
-	build := withChildren(l.container("builder", 0, 0))
-	return func(at time.Duration) {
-		burst(at)
-		build(at)
-	}
+	})
 }
 
 // Loads of the machines in the load curves. At the low ones power at rest matters most.
@@ -247,12 +232,11 @@ var (
 
 // underLoad returns a machine with the power curve of a real one, on which a process and a container run steadily.
 func underLoad(c simCurve, load float64) simScenario {
-	return simScenario{name: fmt.Sprintf("%s, %.0f %% load", c.cpu, 100*load), machine: c.cpu, load: load, build: func(l *simulator) func(time.Duration) {
+	return simScenario{name: fmt.Sprintf("%s, %.0f %% load", c.cpu, 100*load), machine: c.cpu, load: load, build: func(l *simulator) {
 		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
 		demand := load * float64(c.threads)
 		l.process("server", 0, demand*3/4)
 		l.container("job", 0, demand/4)
-		return nil
 	}}
 }
 
@@ -261,9 +245,9 @@ func afterNights(c simCurve, night, load float64) simScenario {
 	c.cpu, c.watts = fmt.Sprintf("%s, nights at %.0f %%", c.cpu, 100*night), fromZero(c.watts)
 	sc := underLoad(c, load)
 	build := sc.build
-	sc.build = func(l *simulator) func(time.Duration) {
+	sc.build = func(l *simulator) {
 		l.nights = night
-		return build(l)
+		build(l)
 	}
 	return sc
 }

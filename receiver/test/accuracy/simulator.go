@@ -51,10 +51,9 @@ type simulator struct {
 	containers int
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
 	nights float64
-	// drive is called before every millisecond with the time since the beginning, at; nil if
-	// nothing changes.
-	drive func(at time.Duration)
-	at    time.Duration
+	// drives are called before every millisecond with the time since the beginning, at.
+	drives []func(at time.Duration)
+	at     time.Duration
 	// since is called when training has ended, if it is not nil. It changes the machine.
 	since func()
 	// driver is the driver of the machine's cards; see simSetting.
@@ -144,7 +143,7 @@ func treeDir(tb testing.TB) string {
 // simSetting.driver.
 func build(tb testing.TB, root string, sc simScenario, driver string) *simulator {
 	l := &simulator{tb: tb, root: root, driver: driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
-	l.drive = sc.build(l)
+	sc.build(l)
 	return l
 }
 
@@ -152,8 +151,8 @@ func build(tb testing.TB, root string, sc simScenario, driver string) *simulator
 // each, unless it is nil.
 func (l *simulator) run(length time.Duration, after func()) {
 	for end := l.at + length; l.at < end; {
-		if l.drive != nil {
-			l.drive(l.at)
+		for _, drive := range l.drives {
+			drive(l.at)
 		}
 		l.machine.Step(time.Millisecond)
 		if l.driver != "" {
@@ -165,6 +164,9 @@ func (l *simulator) run(length time.Duration, after func()) {
 		}
 	}
 }
+
+// each adds a function that changes the machine before every millisecond.
+func (l *simulator) each(drive func(at time.Duration)) { l.drives = append(l.drives, drive) }
 
 func (l *simulator) on(sockets ...*hostsim.Socket) {
 	l.machine = hostsim.NewMachine(l.root, sockets...)
@@ -481,12 +483,17 @@ func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 func (l *simulator) strip() {
 	for _, w := range l.workloads {
 		for _, t := range w.tasks {
-			t.Exit()
-			t.Reap(false)
-			l.machine.RemoveCgroup(t.Cgroup)
+			l.end(t)
 		}
 	}
 	l.workloads = nil
+}
+
+// end ends a task with its cgroup.
+func (l *simulator) end(t *hostsim.Task) {
+	t.Exit()
+	t.Reap(false)
+	l.machine.RemoveCgroup(t.Cgroup)
 }
 
 // measured holds the results of measureOnce, as functions by scenario, setting and length.

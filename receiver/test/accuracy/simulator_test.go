@@ -33,13 +33,13 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 
 // A third of the CPU time is that of short-lived processes whose parent ignores SIGCHLD.
 func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
-	dropped := simScenario{name: "Dropped children", build: func(l *simulator) func(time.Duration) {
+	dropped := simScenario{name: "Dropped children", build: func(l *simulator) {
 		l.on(straight(4, 20, 100))
 		l.process("server", 0, 0.5)
 		l.container("web", 0, 0.5)
 		parent := l.machine.Find(1)
 		var child *hostsim.Task
-		return func(at time.Duration) {
+		l.each(func(at time.Duration) {
 			switch at % (10 * time.Millisecond) {
 			case 3 * time.Millisecond:
 				child = parent.Spawn()
@@ -48,7 +48,7 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 				child.Exit()
 				child.Reap(true)
 			}
-		}
+		})
 	}}
 	for _, window := range []string{"10 s", "1 s"} {
 		setting := named("default, fixed, procfs, " + window)
