@@ -133,8 +133,9 @@ func together(machines []*accuracy) *accuracy {
 	}
 	var misattributed, all joules
 	for _, a := range machines {
-		misattributed = misattributed.plus(joules{a.misattributedPackage * a.aboveIdle.pkg, a.misattributedDRAM * a.aboveIdle.dram})
-		all = all.plus(a.aboveIdle)
+		used := a.truth[aboveIdle]
+		misattributed = misattributed.Plus(joules{Package: a.misattributedPackage * used.Package, DRAM: a.misattributedDRAM * used.DRAM})
+		all = all.Plus(used)
 	}
-	return &accuracy{misattributedPackage: misattributed.pkg / all.pkg, misattributedDRAM: misattributed.dram / all.dram}
+	return &accuracy{misattributedPackage: misattributed.Package / all.Package, misattributedDRAM: misattributed.DRAM / all.DRAM}
 }

@@ -16,85 +16,120 @@ import (
 
 // day runs the machine of a scenario, without its workloads, under a daily load: each socket's load rises and falls
 // within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
-// With nights the load is at least that, and varies within the 10 s; see arriving. The windows of the receiver are then
-// taken too, those of less than a second once a second.
+// With nights the load is at least that, and varies within the 10 s; see arrive. The windows of the receiver are then
+// taken too, those of less than a second once a second. If the cards are measured, they have the load in place of the
+// sockets, and the whole length is a day.
 func (l *simulator) day(length time.Duration, after func()) {
-	const step, whole = 10 * time.Second, 24 * time.Hour
-	demands := map[*hostsim.Task]float64{}
-	for _, t := range l.machine.Tasks {
-		demands[t], t.Demand = t.Demand, 0
+	const step = 10 * time.Second
+	whole := 24 * time.Hour
+	if l.driver != "" {
+		whole = length
 	}
-	var loads []*hostsim.Task
-	for i := range l.machine.Sockets {
-		t := l.machine.Init().Spawn()
-		t.Exec("/usr/bin/day", "day")
-		t.Socket = i
-		loads = append(loads, t)
-	}
+	loads, restore := l.dayLoads()
 	r := rand.New(rand.NewPCG(1, 1))
-	arrivals := make([]arriving, len(loads))
 	for at := time.Duration(0); at < length; at += step {
-		night := (1 + math.Cos(2*math.Pi*float64(at)/float64(whole))) / 2 // 1 at midnight, 0 at noon
-		if l.nights > 0 {
-			around := l.nights*night + 0.7*(1-night)
-			for i := range arrivals {
-				arrivals[i].mean = max(around*math.Exp(0.25*r.NormFloat64()), l.nights) * float64(l.machine.Sockets[i].CPUs)
+		height := math.Cos(2 * math.Pi * float64(at) / float64(whole)) // 1 at midnight, -1 at noon
+		for i := range loads {
+			load := &loads[i]
+			if l.nights > 0 {
+				night := (1 + height) / 2
+				around := l.nights*night + 0.7*(1-night)
+				load.mean = max(around*math.Exp(0.25*r.NormFloat64()), l.nights) * load.most
+			} else {
+				*load.demand = min(max(0.35-0.35*height+0.2*r.NormFloat64(), 0), 1) * load.most
 			}
-			l.arrive(step, r, loads, arrivals)
-			after()
-			continue
 		}
-		around := 0.35 - 0.35*math.Cos(2*math.Pi*float64(at)/float64(whole))
-		for i, t := range loads {
-			t.Demand = min(max(around+0.2*r.NormFloat64(), 0), 1) * float64(l.machine.Sockets[i].CPUs)
+		switch {
+		case l.nights > 0:
+			l.arrive(step, r, loads)
+		case l.driver != "":
+			l.passOnCards(step)
+		default:
+			l.machine.Step(step)
 		}
-		l.machine.Step(step)
 		after()
 	}
-	for _, t := range loads {
-		t.Exit()
-		t.Reap(false)
-	}
-	for t, demand := range demands {
-		t.Demand = demand
-	}
+	restore()
 }
 
-// arriving is the jobs on a socket. They arrive independently of each other, and each keeps one CPU busy for half a
-// second on average, exponentially distributed. At low load there are moments without any.
-type arriving struct {
-	mean float64 // number
+// dayLoad is the load of a socket or of a card: the demand of a task, up to most.
+type dayLoad struct {
+	task   *hostsim.Task
+	demand *float64
+	most   float64
+	// mean and jobs are the number of jobs. They arrive independently of each other, and each keeps one CPU busy for half
+	// a second on average, exponentially distributed. At low load there are moments without any.
+	mean float64
 	jobs int
 }
 
-// interval is how often jobs arrive and end.
-const interval = 100 * time.Millisecond
+// dayLoads replaces the demands of all tasks, or of all users of cards if these are measured, until restore.
+func (l *simulator) dayLoads() (loads []dayLoad, restore func()) {
+	demands := map[*float64]float64{}
+	replace := func(demand *float64) { demands[demand], *demand = *demand, 0 }
+	begin := func() *hostsim.Task {
+		t := l.machine.Init().Spawn()
+		t.Exec("/usr/bin/day", "day")
+		return t
+	}
+	if l.driver == "" {
+		for _, t := range l.machine.Tasks {
+			replace(&t.Demand)
+		}
+		for i, s := range l.machine.Sockets {
+			t := begin()
+			t.Socket = i
+			loads = append(loads, dayLoad{task: t, demand: &t.Demand, most: float64(s.CPUs)})
+		}
+	} else {
+		for _, g := range l.machine.GPUs {
+			for _, c := range g.Contexts {
+				replace(&c.Demand[0])
+			}
+			t := begin()
+			loads = append(loads, dayLoad{task: t, demand: &t.OpenGPU(g).Demand[0], most: 1})
+		}
+	}
+	return loads, func() {
+		for _, load := range loads {
+			load.task.Exit()
+			load.task.Reap(false)
+		}
+		for demand, was := range demands {
+			*demand = was
+		}
+	}
+}
 
-func (a *arriving) step(r *rand.Rand) {
+// interval is how often jobs arrive and end.
+const interval = 100 * ms
+
+// step lets jobs arrive and end.
+func (load *dayLoad) step(r *rand.Rand) {
 	const ends = 0.2 // of a job in an interval
 	left := 0
-	for range a.jobs {
+	for range load.jobs {
 		if r.Float64() > ends {
 			left++
 		}
 	}
 	// A Poisson distributed number, as the product of uniform numbers until it is less than e^-mean.
-	for product := r.Float64(); product > math.Exp(-a.mean*ends); product *= r.Float64() {
+	for product := r.Float64(); product > math.Exp(-load.mean*ends); product *= r.Float64() {
 		left++
 	}
-	a.jobs = left
+	load.jobs = left
 }
 
 // arrive lets time pass in which jobs arrive, and takes the windows within it.
-func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
+func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []dayLoad) {
 	window := time.Duration(0)
 	if l.r != nil && l.windows.length > 0 {
 		window = max(l.windows.length, time.Second)
 	}
 	for at := interval; at <= length; at += interval {
-		for i := range arrivals {
-			arrivals[i].step(r)
-			loads[i].Demand = float64(arrivals[i].jobs)
+		for i := range loads {
+			loads[i].step(r)
+			*loads[i].demand = float64(loads[i].jobs)
 		}
 		l.machine.Step(interval)
 		if window > 0 && at%window == 0 && at < length {

@@ -47,7 +47,7 @@ func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
 	assert.InDelta(t, 0.7, mean(noon), 0.03)
 	assert.Less(t, len(resting), 10, "a collection of rest is rare")
 	rest := 0
-	a := arriving{mean: 0.05 * 16}
+	a := dayLoad{mean: 0.05 * 16}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
 		if a.step(r); a.jobs == 0 {

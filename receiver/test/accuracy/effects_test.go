@@ -72,9 +72,9 @@ func TestSpinningDrawsAQuarterOfThePowerOfWork(t *testing.T) {
 	solver := l.workloads[0]
 	power := func(from time.Duration) float64 {
 		l.until(from)
-		before := l.truth(solver).pkg
+		before := l.truth(solver).Package
 		l.until(from + time.Second)
-		return l.truth(solver).pkg - before
+		return l.truth(solver).Package - before
 	}
 	assert.InEpsilon(t, 10./39, power(5*time.Second)/power(14*time.Second), 1e-6, "at the same CPU time")
 }

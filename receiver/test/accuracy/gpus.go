@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -239,54 +238,19 @@ func (l *simulator) checkSums() {
 			counted += r.Total
 		}
 	}
-	active, idle := map[string]units.Energy{}, map[string]units.Energy{}
-	for s, value := range l.series {
-		switch energy := units.Energy(math.Round(1e6 * value)); {
-		case s.zone != string(power.GPU):
-		case s.idle:
-			idle[s.metric] += energy
-		default:
-			active[s.metric] += energy
-		}
-	}
-	require.Equal(l.tb, counted, active["system.energy"]+idle["system.energy"]+l.r.Deferred()[power.GPU])
-	require.Equal(l.tb, active["system.energy"], active["process.energy"]+active["system.unattributed.energy"])
+	t := l.totals()
+	micro := func(j joules) units.Energy { return units.Energy(math.Round(1e6 * j.Package)) }
+	active := t.reported[nodeEnergy]
+	require.Equal(l.tb, counted, micro(active.Plus(t.idle[nodeEnergy]))+l.r.Deferred()[power.GPU])
+	require.Equal(l.tb, micro(active), micro(t.reported[processEnergy].Plus(t.reported[unattributedEnergy])))
 }
 
-// learnGPUs runs the cards, without the workloads, under a load that varies from one collection to
-// the next.
-func (l *simulator) learnGPUs(length time.Duration) {
-	demands := map[*hostsim.Context]float64{}
-	var loads []*hostsim.Context
-	for _, g := range l.machine.GPUs {
-		for _, c := range g.Contexts {
-			demands[c], c.Demand[0] = c.Demand[0], 0
-		}
-		t := l.machine.Init().Spawn()
-		t.Exec("/usr/bin/day", "day")
-		loads = append(loads, t.OpenGPU(g))
-	}
-	r := rand.New(rand.NewPCG(1, 1))
-	const step = 10 * time.Second
-	for at := time.Duration(0); at < length; at += step {
-		around := 0.35 - 0.35*math.Cos(2*math.Pi*float64(at)/float64(length))
-		for _, c := range loads {
-			c.Demand[0] = min(max(around+0.2*r.NormFloat64(), 0), 1)
-		}
-		for range step / time.Second {
-			l.machine.Step(time.Second)
-			require.NoError(l.tb, l.machine.RenderSensors())
-			time.Sleep(time.Second)
-		}
-		require.NoError(l.tb, l.machine.Render())
-		l.collect()
-	}
-	for _, c := range loads {
-		c.Task.Exit()
-		c.Task.Reap(false)
-	}
-	for c, demand := range demands {
-		c.Demand[0] = demand
+// passOnCards lets time pass in steps of a second for the goroutines that poll the cards.
+func (l *simulator) passOnCards(length time.Duration) {
+	for range length / time.Second {
+		l.machine.Step(time.Second)
+		require.NoError(l.tb, l.machine.RenderSensors())
+		time.Sleep(time.Second)
 	}
 }
 
@@ -305,9 +269,7 @@ type keplerGPUs struct {
 
 func (k *keplerGPUs) observe(m *hostsim.Machine, interval time.Duration) {
 	for _, g := range m.GPUs {
-		if lowest, ok := k.lowest[g]; !ok || g.Watts < lowest {
-			k.lowest[g] = g.Watts
-		}
+		k.lowest[g] = min(k.lowest[g], g.Watts)
 		weights, total := k.weights(g), 0.0
 		for _, weight := range weights {
 			total += weight
@@ -357,12 +319,12 @@ func (l *simulator) runKepler(setting simSetting, horizon time.Duration) accurac
 	for _, w := range l.workloads {
 		var j joules
 		for _, task := range w.tasks {
-			j.pkg += k.energy[task.PID]
+			j.Package += k.energy[task.PID]
 		}
-		t.reported[w.name], t.node = j, t.node.plus(j)
+		t.reported[w.name], t.reported[nodeEnergy] = j, t.reported[nodeEnergy].Plus(j)
 	}
 	for _, g := range l.machine.GPUs {
-		t.idle.node.pkg += k.lowest[g] * horizon.Seconds()
+		t.idle[nodeEnergy] = t.idle[nodeEnergy].Plus(joules{Package: k.lowest[g] * horizon.Seconds()})
 	}
 	return t.accuracy()
 }

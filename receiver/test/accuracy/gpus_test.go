@@ -35,9 +35,9 @@ func TestGPUEnergyIsThatOfWhoUsedTheGPU(t *testing.T) {
 			continue
 		}
 		a := measure(t, sc, setting, gpuShort)
-		assert.Zero(t, a.reported["web"].sum(), "%s: it has no card open", setting.name)
-		assert.InEpsilon(t, 14, a.reported["kernel"].sum()/a.reported["serve"].sum(), 0.02, setting.name)
+		assert.Zero(t, a.reported["web"].Sum(), "%s: it has no card open", setting.name)
+		assert.InEpsilon(t, 14, a.reported["kernel"].Sum()/a.reported["serve"].Sum(), 0.02, setting.name)
 		a = measure(t, gpuScenarioOf(t, "Memory only"), setting, gpuShort)
-		assert.Zero(t, a.reported["holder"].sum(), "%s: it does nothing", setting.name)
+		assert.Zero(t, a.reported["holder"].Sum(), "%s: it does nothing", setting.name)
 	}
 }

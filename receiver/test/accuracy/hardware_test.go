@@ -25,17 +25,17 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 		l.run(simShort, nil)
 		var workloads, others joules
 		for _, w := range l.workloads {
-			assert.True(t, l.truth(w).sum() > 0 || len(l.workloads) > 100, "%s: %s", sc.name, w.name)
-			workloads = workloads.plus(l.truth(w))
+			assert.True(t, l.truth(w).Sum() > 0 || len(l.workloads) > 100, "%s: %s", sc.name, w.name)
+			workloads = workloads.Plus(l.truth(w))
 		}
 		for _, s := range l.machine.Sockets {
-			others = others.plus(inJoules(s.Idled)).plus(joules{pkg: s.Interrupts / 1e6})
+			others = others.Plus(inJoules(s.Idled)).Plus(joules{Package: s.Interrupts / 1e6})
 			assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "%s: µJ of the counter", sc.name)
 			assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2, "%s: µJ of the counter", sc.name)
 		}
 		all, _ := l.energy()
-		assert.InEpsilon(t, all.pkg, workloads.plus(others).pkg, 1e-9, sc.name)
-		assert.InDelta(t, all.dram, workloads.plus(others).dram, 1e-9*(1+all.dram), sc.name)
+		assert.InEpsilon(t, all.Package, workloads.Plus(others).Package, 1e-9, sc.name)
+		assert.InDelta(t, all.DRAM, workloads.Plus(others).DRAM, 1e-9*(1+all.DRAM), sc.name)
 	}
 }
 

@@ -126,7 +126,8 @@ func writeJudge(t *testing.T) {
 	if *keplerProgram.binary == "" {
 		t.Skip("make judge names the programs")
 	}
-	cells := make([][]float64, len(simScenarios))
+	type shares struct{ program, rules float64 }
+	measured := make([][]shares, len(simScenarios)) // by scenario and program
 	t.Run("programs", func(t *testing.T) {
 		for i, sc := range simScenarios {
 			t.Run(sc.name, func(t *testing.T) {
@@ -134,41 +135,29 @@ func writeJudge(t *testing.T) {
 				for k, share := range judgePrograms(t, sc) {
 					simulated := allJudged[k].simulated(t, sc)
 					assert.InDelta(t, simulated, share, judgeTolerance, allJudged[k].name)
-					cells[i] = append(cells[i], share, simulated)
+					measured[i] = append(measured[i], shares{share, simulated})
 				}
 			})
 		}
 	})
-	rows, complete := judgeTable(cells)
-	writeRows(t, "programs.csv", rows, complete)
-	if complete {
-		put(t, userPage, "make judge", judgeHeadline(t, cells))
-	}
-}
-
-// judgeTable returns the rows of the scenarios that ran.
-func judgeTable(cells [][]float64) (rows *table.Table, complete bool) {
-	rows, complete = table.New("scenario", "program", "misattributed", "its rules alone"), true
-	for i, sc := range simScenarios {
-		if complete = complete && cells[i] != nil; cells[i] == nil {
-			continue
-		}
-		for k, p := range allJudged {
-			rows.Add(sc.name, p.name, number(cells[i][2*k]), number(cells[i][2*k+1]))
-		}
-	}
-	return rows, complete
-}
-
-// judgeHeadline returns the table of docs/accuracy.md.
-func judgeHeadline(t *testing.T, cells [][]float64) string {
-	all := table.New("program", "version", "misattributed, mean", "worst")
+	rows, page := table.New("scenario", "program", "misattributed", "its rules alone"), table.New("program", "version", "misattributed, mean", "worst")
+	complete := true
 	for k, p := range allJudged {
 		var s summary
 		for i, sc := range simScenarios {
-			s.add(sc.name, cells[i][2*k])
+			if complete = complete && measured[i] != nil; measured[i] != nil {
+				s.add(sc.name, measured[i][k].program)
+			}
 		}
-		all.Add(p.title, p.version(t), percent(s.mean()), s.largest(percent))
+		page.Add(p.title, p.version(t), percent(s.mean()), s.largest(percent))
 	}
-	return all.Markdown()
+	for i, sc := range simScenarios {
+		for k, share := range measured[i] {
+			rows.Add(sc.name, allJudged[k].name, number(share.program), number(share.rules))
+		}
+	}
+	writeRows(t, "programs.csv", rows, complete)
+	if complete {
+		put(t, userPage, "make judge", page.Markdown())
+	}
 }

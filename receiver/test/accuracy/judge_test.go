@@ -30,9 +30,9 @@ kepler_container_cpu_joules_total{container_id="` + web + `",state="running",zon
 	tr.readKepler(`kepler_process_cpu_joules_total{comm="batch",container_id="",pid="2",state="terminated",type="regular",zone="package"} 4e+01
 `)
 	total := tr.totals()
-	assert.Equal(t, joules{pkg: 100}, total.node)
-	assert.Equal(t, joules{pkg: 40}, total.reported["batch"], "a series continues after the exit")
-	assert.Equal(t, joules{pkg: 50}, total.reported["web"], "processes are not added to their container")
+	assert.Equal(t, joules{Package: 100}, total.reported[nodeEnergy])
+	assert.Equal(t, joules{Package: 40}, total.reported["batch"], "a series continues after the exit")
+	assert.Equal(t, joules{Package: 50}, total.reported["web"], "processes are not added to their container")
 	assert.Zero(t, total.reported["db"])
 }
 

@@ -7,7 +7,6 @@ package main
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -60,14 +59,20 @@ func toolSettings() (all []simSetting) {
 	return all
 }
 
-// onlooker follows a machine's tasks, and what a tool has read of them.
+// onlooker adds up the values that a tool can read of a machine.
 type onlooker struct {
-	l       *simulator
-	users   int // workloads and, last, the rest
-	tasks   map[*hostsim.Task]*seenTask
-	known   []int // tasks of each workload in tasks
-	parts   [][]rules.Part
-	elapsed time.Duration
+	l     *simulator
+	users int // workloads and, last, the rest
+	now   reading
+}
+
+// reading holds values that a tool can read at a time.
+type reading struct {
+	at    time.Duration
+	tasks map[*hostsim.Task]seenTask
+	parts [][]rules.Part // by user and socket
+	zones []uint64       // package and dram by socket
+	times []socketTimes
 }
 
 type seenTask struct {
@@ -77,98 +82,81 @@ type seenTask struct {
 	samples []float64 // by socket, every 10 ms
 }
 
-// reading holds a tool's readings at the end of its last interval.
-type reading struct {
-	at      time.Duration
-	ticks   map[*hostsim.Task]int64
-	samples map[*hostsim.Task][]float64
-	parts   [][]rules.Part
-	zones   []uint64 // package and dram by socket
-	times   [][3]time.Duration
-}
+type socketTimes struct{ busy, stolen, total time.Duration }
 
-// observe follows the tasks of a simulator's machine, whose workloads may end.
+// observe returns an onlooker of a simulator's machine, whose workloads may end.
 func observe(l *simulator) *onlooker {
-	w := &onlooker{l: l, users: len(l.workloads) + 1, tasks: map[*hostsim.Task]*seenTask{}, known: make([]int, len(l.workloads))}
-	w.parts = make([][]rules.Part, w.users)
-	for u := range w.parts {
-		w.parts[u] = make([]rules.Part, len(l.machine.Sockets))
+	o := &onlooker{l: l, users: len(l.workloads) + 1, now: reading{tasks: map[*hostsim.Task]seenTask{}}}
+	for range o.users {
+		o.now.parts = append(o.now.parts, make([]rules.Part, len(l.machine.Sockets)))
 	}
-	return w
+	return o
 }
 
 // observe notes what the tasks did in the last step of the machine.
-func (w *onlooker) observe(d time.Duration) {
-	for i, of := range w.l.workloads {
-		for ; w.known[i] < len(of.tasks); w.known[i]++ {
-			w.add(of.tasks[w.known[i]], i)
-		}
-	}
-	w.elapsed += d
-	for _, t := range w.l.machine.Tasks {
-		task := w.tasks[t]
-		if task == nil {
-			task = w.add(t, w.users-1)
+func (o *onlooker) observe(d time.Duration) {
+	o.now.at += d
+	for _, t := range o.l.machine.Tasks {
+		task, isKnown := o.now.tasks[t]
+		if !isKnown {
+			task = seenTask{user: o.user(t), samples: make([]float64, len(o.l.machine.Sockets))}
 		}
 		if ran := t.Used - task.used; ran > 0 {
-			task.used = t.Used
-			cycles := ran.Seconds() * w.l.machine.Sockets[t.Socket].Clock()
+			cycles := ran.Seconds() * o.l.machine.Sockets[t.Socket].Clock()
 			alone := cycles
 			if run, together := t.Ran(); run > 0 {
 				alone *= 1 - together/run
 			}
-			part := &w.parts[task.user][t.Socket]
+			part := &o.now.parts[task.user][t.Socket]
 			part.CPU, part.Cycles, part.Alone = part.CPU+ran.Seconds(), part.Cycles+cycles, part.Alone+alone
 			part.Instructions += t.Events.Instructions - task.events.Instructions
 			part.Misses += t.Events.Misses - task.events.Misses
-			task.events = t.Events
+			task.used, task.events = t.Used, t.Events
 		}
-		if w.elapsed%(10*time.Millisecond) == 0 {
+		if o.now.at%(10*ms) == 0 {
 			task.samples[t.Socket]++
 		}
+		o.now.tasks[t] = task
 	}
 }
 
-func (w *onlooker) add(t *hostsim.Task, user int) *seenTask {
-	task := &seenTask{user: user, samples: make([]float64, len(w.l.machine.Sockets))}
-	w.tasks[t] = task
-	return task
+// user returns the user that a task belongs to.
+func (o *onlooker) user(t *hostsim.Task) int {
+	i := slices.IndexFunc(o.l.workloads, func(w *simWorkload) bool { return slices.Contains(w.tasks, t) })
+	if i < 0 {
+		return o.users - 1
+	}
+	return i
 }
 
-// read returns what a tool reads now.
-func (w *onlooker) read() *reading {
-	r := &reading{at: w.elapsed, ticks: map[*hostsim.Task]int64{}, samples: map[*hostsim.Task][]float64{}}
-	for _, t := range w.l.machine.Tasks {
-		r.ticks[t] = int64(t.Used / hostsim.Tick)
-		if task := w.tasks[t]; task != nil {
-			r.samples[t] = slices.Clone(task.samples)
+// read returns what a tool reads now: only tasks that exist are shown.
+func (o *onlooker) read() *reading {
+	r := &reading{at: o.now.at, tasks: map[*hostsim.Task]seenTask{}}
+	for _, t := range o.l.machine.Tasks {
+		if task, isKnown := o.now.tasks[t]; isKnown {
+			task.samples = slices.Clone(task.samples)
+			r.tasks[t] = task
 		}
 	}
-	for _, parts := range w.parts {
+	for _, parts := range o.now.parts {
 		r.parts = append(r.parts, slices.Clone(parts))
 	}
-	for _, s := range w.l.machine.Sockets {
+	for _, s := range o.l.machine.Sockets {
 		r.zones = append(r.zones, s.Package.Reads(), s.DRAM.Reads())
 		busy, stolen, total := s.CPUTimes()
-		r.times = append(r.times, [3]time.Duration{busy, stolen, total})
+		r.times = append(r.times, socketTimes{busy, stolen, total})
 	}
 	return r
 }
 
 // since returns the interval between two readings.
-func (w *onlooker) since(before, now *reading) *rules.Interval {
-	i := &rules.Interval{Seconds: (now.at - before.at).Seconds(), Users: make([]rules.User, w.users)}
-	for n, s := range w.l.machine.Sockets {
-		grown := func(zone int, z *hostsim.Zone) float64 {
-			d := now.zones[2*n+zone] - before.zones[2*n+zone]
-			if now.zones[2*n+zone] < before.zones[2*n+zone] {
-				d += z.Max
-			}
-			return float64(d) / 1e6
-		}
-		ran := func(k int) float64 { return (now.times[n][k] - before.times[n][k]).Seconds() }
+func (o *onlooker) since(before, now *reading) *rules.Interval {
+	i := &rules.Interval{Seconds: (now.at - before.at).Seconds(), Users: make([]rules.User, o.users)}
+	for n, s := range o.l.machine.Sockets {
+		is, was := now.times[n], before.times[n]
 		i.Sockets = append(i.Sockets, rules.Socket{
-			Energy: rules.Energy{Package: grown(0, s.Package), DRAM: grown(1, s.DRAM)}, Busy: ran(0), Steal: ran(1), Total: ran(2),
+			Energy: joules{Package: counted(s.Package, before.zones[2*n], now.zones[2*n]), DRAM: counted(s.DRAM, before.zones[2*n+1], now.zones[2*n+1])},
+			Busy:   (is.busy - was.busy).Seconds(), Steal: (is.stolen - was.stolen).Seconds(), Total: (is.total - was.total).Seconds(),
 		})
 	}
 	for u := range i.Users {
@@ -181,33 +169,41 @@ func (w *onlooker) since(before, now *reading) *rules.Interval {
 			user.CPU += p.CPU
 		}
 	}
-	for t, ticks := range now.ticks {
-		task := w.tasks[t]
-		if task == nil {
-			continue
-		}
-		user := &i.Users[task.user]
-		user.Processes++
-		used := (time.Duration(ticks-before.ticks[t]) * hostsim.Tick).Seconds()
-		user.Ticks += used
-		samples := slices.Clone(now.samples[t])
-		all := 0.0
-		for n := range samples {
-			if was := before.samples[t]; was != nil {
-				samples[n] -= was[n]
-			}
-			all += samples[n]
-		}
-		for n := range samples {
-			if all > 0 {
-				user.On[n].Last += used * samples[n] / all
-			}
-		}
-		on := t.MemoryOn()
-		user.On[on].Memory += float64(t.Resident)
-		i.Sockets[on].Memory += float64(t.Resident)
+	for t, task := range now.tasks {
+		addTask(i, t, before.tasks[t], task)
 	}
 	return i
+}
+
+// counted returns the energy in J between two readings of a counter, which may wrap around.
+func counted(z *hostsim.Zone, before, now uint64) float64 {
+	if now < before {
+		now += z.Max
+	}
+	return float64(now-before) / 1e6
+}
+
+// addTask adds the part of an interval that procfs shows of a task. Ticks are divided among the sockets by the samples.
+func addTask(i *rules.Interval, t *hostsim.Task, before, now seenTask) {
+	user := &i.Users[now.user]
+	ticks := (now.used.Truncate(hostsim.Tick) - before.used.Truncate(hostsim.Tick)).Seconds()
+	user.Processes++
+	user.Ticks += ticks
+	samples, all := slices.Clone(now.samples), 0.0
+	for n, was := range before.samples {
+		samples[n] -= was
+	}
+	for _, n := range samples {
+		all += n
+	}
+	for n := range samples {
+		if all > 0 {
+			user.On[n].Last += ticks * samples[n] / all
+		}
+	}
+	on := t.MemoryOn()
+	user.On[on].Memory += float64(t.Resident)
+	i.Sockets[on].Memory += float64(t.Resident)
 }
 
 // ruleMachine returns the tools' description of the simulated machine. The TDP is the package power
@@ -222,75 +218,80 @@ func (l *simulator) ruleMachine() rules.Machine {
 	return m
 }
 
-// othersRun holds the results of othersOnce, as functions by scenario.
-var othersRun sync.Map
+// byOthers holds the results of othersOnce by scenario.
+var byOthers onceBy[map[string]accuracy]
 
 // othersOnce runs the rules of all other tools at once on a scenario, and returns their figures by name.
 func othersOnce(tb testing.TB, sc simScenario) map[string]accuracy {
-	once, _ := othersRun.LoadOrStore(sc.name, sync.OnceValue(func() map[string]accuracy {
-		byName := map[string]accuracy{}
-		for k, a := range runOthers(tb, sc, otherTools) {
-			byName[otherTools[k].name] = a
-		}
-		return byName
-	}))
-	return once.(func() map[string]accuracy)()
+	return byOthers.get(sc.name, func() map[string]accuracy { return runOthers(tb, sc) })
 }
 
-// runOthers runs rules of other tools at once on a scenario. They only read.
-func runOthers(tb testing.TB, sc simScenario, others []otherTool) []accuracy {
-	l := build(tb, tb.TempDir(), sc, "")
-	l.machine.PMU = &hostsim.PMU{Seed: 1}
-	tools := make([]rules.Rule, len(others))
-	for k, other := range others {
-		tools[k] = other.rule(l.ruleMachine())
-	}
-	learnOthers(tb, sc, others, tools)
+// toolRun is a tool on a scenario.
+type toolRun struct {
+	*otherTool
+	rules.Rule
+	last *reading
+	sum  rules.Report
+}
 
-	w := observe(l)
-	last := make([]*reading, len(tools))
-	sums := make([]otherSums, len(tools))
-	for k := range last {
-		last[k] = w.read()
-		sums[k].parts = make([]rules.Energy, w.users)
+// observe reports the interval since the last reading.
+func (r *toolRun) observe(o *onlooker, now *reading) {
+	report := r.Observe(o.since(r.last, now))
+	r.last = now
+	r.sum.Whole, r.sum.Unattributed = r.sum.Whole+report.Whole, r.sum.Unattributed.Plus(report.Unattributed)
+	for u := range report.Parts {
+		r.sum.Parts[u] = r.sum.Parts[u].Plus(report.Parts[u])
+	}
+}
+
+// runOthers runs all rules at once. They only read.
+func runOthers(tb testing.TB, sc simScenario) map[string]accuracy {
+	l, o := observed(tb, sc)
+	tools := make([]toolRun, len(otherTools))
+	for k := range tools {
+		tools[k] = toolRun{otherTool: &otherTools[k], Rule: otherTools[k].rule(l.ruleMachine())}
+	}
+	learnOthers(tb, sc, tools)
+	for k := range tools {
+		tools[k].last, tools[k].sum = o.read(), rules.Report{Parts: make([]joules, o.users)}
 	}
 	l.run(simHorizon, func() {
-		w.observe(time.Millisecond)
-		var now *reading
-		for k, other := range others {
-			if w.elapsed%other.every != 0 {
-				continue
+		o.observe(ms)
+		if o.now.at%time.Second > 0 {
+			return
+		}
+		now := o.read()
+		for k := range tools {
+			if o.now.at%tools[k].every == 0 {
+				tools[k].observe(o, now)
 			}
-			if now == nil {
-				now = w.read()
-			}
-			sums[k].add(tools[k].Observe(w.since(last[k], now)))
-			last[k] = now
 		}
 	})
-	all := make([]accuracy, len(tools))
-	for k := range all {
-		all[k] = l.compare(&sums[k], others[k].noDRAM)
+	all := map[string]accuracy{}
+	for k := range tools {
+		all[tools[k].name] = l.compare(&tools[k].sum, tools[k].noDRAM)
 	}
 	return all
 }
 
-// learnOthers shows the machine of a scenario to the rules that learn, without its workloads, under the load of a day.
-func learnOthers(tb testing.TB, sc simScenario, others []otherTool, tools []rules.Rule) {
-	if !slices.ContainsFunc(others, func(o otherTool) bool { return o.learns }) {
-		return
-	}
+// observed builds the machine of a scenario, which counts hardware events.
+func observed(tb testing.TB, sc simScenario) (*simulator, *onlooker) {
 	l := build(tb, tb.TempDir(), sc, "")
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
-	w := observe(l)
+	return l, observe(l)
+}
+
+// learnOthers shows the machine of a scenario to the rules that learn, without its workloads, under the load of a day.
+func learnOthers(tb testing.TB, sc simScenario, tools []toolRun) {
+	l, o := observed(tb, sc)
 	l.strip()
-	last := w.read()
+	last := o.read()
 	l.day(24*time.Hour, func() {
-		w.observe(10 * time.Second)
-		now := w.read()
-		i := w.since(last, now)
-		for k, other := range others {
-			if other.learns {
+		o.observe(10 * time.Second)
+		now := o.read()
+		i := o.since(last, now)
+		for k := range tools {
+			if tools[k].learns {
 				tools[k].Observe(i)
 			}
 		}
@@ -298,44 +299,28 @@ func learnOthers(tb testing.TB, sc simScenario, others []otherTool, tools []rule
 	})
 }
 
-// otherSums adds up what a rule reports.
-type otherSums struct {
-	whole        float64
-	parts        []rules.Energy
-	unattributed rules.Energy
-}
-
-func (s *otherSums) add(r rules.Report) {
-	s.whole += r.Whole
-	s.unattributed = s.unattributed.Plus(r.Unattributed)
-	for u := range r.Parts {
-		s.parts[u] = s.parts[u].Plus(r.Parts[u])
-	}
-}
-
-// compare compares the sums with the truth.
-func (l *simulator) compare(s *otherSums, noDRAM bool) accuracy {
-	t := simTotals{reported: map[string]joules{}, truth: map[string]joules{}}
+// compare compares what a rule reported with the truth.
+func (l *simulator) compare(sum *rules.Report, noDRAM bool) accuracy {
 	zones := func(j joules) joules {
 		if noDRAM {
-			j.dram = 0
+			j.DRAM = 0
 		}
 		return j
 	}
+	t := simTotals{reported: map[string]joules{}, truth: map[string]joules{}}
 	all, idled := l.energy()
-	t.aboveIdle, t.idle.idled = zones(all.less(idled)), zones(idled)
-	for u, part := range s.parts {
-		given := zones(joules{part.Package, part.DRAM})
-		t.node = t.node.plus(given)
+	t.truth[aboveIdle], t.truth[atRest] = zones(less(all, idled)), zones(idled)
+	var node joules
+	for u, part := range sum.Parts {
+		node = node.Plus(zones(part))
 		if u < len(l.workloads) {
 			w := l.workloads[u]
 			t.workloads = append(t.workloads, w.name)
-			t.reported[w.name], t.truth[w.name] = given, zones(l.truth(w))
+			t.reported[w.name], t.truth[w.name] = zones(part), zones(l.truth(w))
 		}
 	}
-	parts := t.node.sum() / s.whole // without what is unattributed
-	t.node = t.node.plus(zones(joules{s.unattributed.Package, s.unattributed.DRAM}))
+	t.reported[nodeEnergy] = node.Plus(zones(sum.Unattributed))
 	a := t.accuracy()
-	a.partsOf = parts
+	a.partsOf = node.Sum() / sum.Whole
 	return a
 }

@@ -43,12 +43,12 @@ func TestToolsReadWhatTheMachineUsed(t *testing.T) {
 		var energy joules
 		var busy float64
 		for n, s := range l.machine.Sockets {
-			energy = energy.plus(inJoules(s.Energy))
+			energy = energy.Plus(inJoules(s.Energy))
 			busy += i.Sockets[n].Busy
 			assert.InDelta(t, 10*s.CPUs, i.Sockets[n].Total, 1e-6, name)
 		}
-		assert.InDelta(t, energy.pkg, i.Energy().Package, 1e-5, name)
-		assert.InDelta(t, energy.dram, i.Energy().DRAM, 1e-5, name)
+		assert.InDelta(t, energy.Package, i.Energy().Package, 1e-5, name)
+		assert.InDelta(t, energy.DRAM, i.Energy().DRAM, 1e-5, name)
 		used, ticks, last := 0.0, 0.0, 0.0
 		for u := range i.Users {
 			used, ticks = used+i.Users[u].CPU, ticks+i.Users[u].Ticks

@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,20 +109,6 @@ type simSeries struct {
 	of                     string // the workload's name
 	idle                   bool   // otherwise active energy
 }
-
-// joules is energy by zone.
-type joules struct{ pkg, dram float64 }
-
-func (j joules) sum() float64 { return j.pkg + j.dram }
-
-func (j joules) plus(o joules) joules { return joules{j.pkg + o.pkg, j.dram + o.dram} }
-
-func (j joules) less(o joules) joules { return joules{j.pkg - o.pkg, j.dram - o.dram} }
-
-func inJoules(e hostsim.Energies) joules { return joules{e.Package / 1e6, e.DRAM / 1e6} }
-
-// workloadMetrics are the metrics that are compared with the truth.
-var workloadMetrics = []string{"process.energy", "container.energy", "system.energy", "system.unattributed.energy"}
 
 // treeDir returns a temporary directory, in memory if there is room.
 func treeDir(tb testing.TB) string {
@@ -256,68 +240,6 @@ func (w *simWorkload) entity() string {
 	return "process"
 }
 
-// truth returns the energy that a workload caused: on the cards, if the machine has some.
-func (l *simulator) truth(w *simWorkload) (j joules) {
-	if len(l.machine.GPUs) > 0 {
-		for _, c := range w.contexts {
-			j.pkg += c.Energy / 1e6
-		}
-		return j
-	}
-	for _, t := range w.tasks {
-		j = j.plus(inJoules(t.Energy))
-	}
-	return j
-}
-
-// energy returns all energy and that at rest: of the cards, if the machine has some.
-func (l *simulator) energy() (all, idled joules) {
-	for _, g := range l.machine.GPUs {
-		all.pkg, idled.pkg = all.pkg+g.Energy/1e6, idled.pkg+g.Idled/1e6
-	}
-	if len(l.machine.GPUs) > 0 {
-		return all, idled
-	}
-	for _, s := range l.machine.Sockets {
-		all, idled = all.plus(inJoules(s.Energy)), idled.plus(inJoules(s.Idled))
-	}
-	return all, idled
-}
-
-// inZone returns the reported energy of a zone: of the cards, if the machine has some.
-func (l *simulator) inZone(zone string, value float64) joules {
-	first := power.Package
-	if len(l.machine.GPUs) > 0 {
-		first = power.GPU
-	}
-	switch {
-	case zone == string(first):
-		return joules{pkg: value}
-	case zone == string(power.DRAM) && first == power.Package:
-		return joules{dram: value}
-	}
-	return joules{}
-}
-
-// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 %
-// too much.
-type accuracy struct {
-	simTotals
-
-	active  float64 // of the node's active energy, relative to all energy above idle
-	all     float64 // of the node's active energy, relative to all energy
-	sum     float64 // of active and idle energy together
-	mean    float64 // of the absolute errors of the workloads
-	worst   float64
-	worstOf string
-	// misattributed is the part of all energy above idle that is attributed to another workload
-	// than the one that caused it: of all zones, and of each.
-	misattributed, misattributedPackage, misattributedDRAM float64
-	// partsOf is the active energy of all parts, relative to that of the node, and unowned the part
-	// of the latter that no workload has.
-	partsOf, unowned float64
-}
-
 // measure measures a scenario under a setting for a time, in whole collections.
 func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) (a accuracy) {
 	switch {
@@ -338,25 +260,24 @@ func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, ho
 	if setting.kepler > 0 {
 		return l.runKepler(setting, horizon)
 	}
-	trained := ""
+	storage := ""
 	if setting.learns > 0 && setting.driver == "" {
-		trained = filepath.Join(t.TempDir(), "trained")
-		require.NoError(t, os.WriteFile(trained, trainedOn(t, sc, setting), 0o600))
+		storage = filepath.Join(t.TempDir(), "trained")
+		require.NoError(t, os.WriteFile(storage, trainedOn(t, sc, setting), 0o600))
 	}
 	if l.since != nil {
 		l.since()
 	}
-	window := l.start(setting, trained, state.OpenReadOnly)
+	window := l.start(setting, storage, state.OpenReadOnly)
 	defer func() { require.NoError(t, l.r.Shutdown(context.Background())) }()
 	if setting.driver != "" {
 		l.beginPolling()
-		l.learnGPUs(setting.learns)
+		l.day(setting.learns, l.renderAndCollect)
 	}
 	observe := func() {
 		switch {
 		case l.at%l.cfg.CollectionInterval == 0:
-			require.NoError(t, l.machine.Render())
-			l.collect()
+			l.renderAndCollect()
 		case window > 0 && l.at%window == 0:
 			require.NoError(t, l.machine.Render())
 			l.windows.end()
@@ -455,28 +376,36 @@ func readFrom(m *machine.Machine, open func(cpu.Options) cpu.Source) {
 	m.OpenCPU = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
-// trainedOnce holds the results of trainedOn, as functions by machine and setting.
-var trainedOnce sync.Map
+// onceBy holds results of functions by a key. Each function is called once, also if several tests need its result at
+// the same time.
+type onceBy[T any] struct{ byKey sync.Map }
+
+func (r *onceBy[T]) get(key string, f func() T) T {
+	once, _ := r.byKey.LoadOrStore(key, sync.OnceValue(f))
+	return once.(func() T)()
+}
+
+// Results of trainedOn by machine and setting, and of measureOnce by scenario, setting and length.
+var (
+	trained  onceBy[[]byte]
+	measured onceBy[accuracy]
+)
 
 // trainedOn returns the state of a receiver that has measured the machine of a scenario, without
 // its workloads, under a varied load. Settings with the same training share them, and so do
 // scenarios of one machine.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
-	once, _ := trainedOnce.LoadOrStore(cmp.Or(sc.machine, sc.name)+"\n"+setting.learning(), sync.OnceValue(func() []byte {
+	return trained.get(cmp.Or(sc.machine, sc.name)+"\n"+setting.learning(), func() []byte {
 		l := build(tb, treeDir(tb), sc, "")
 		l.strip()
 		directory := treeDir(tb)
 		l.start(setting, directory, state.OpenStorage)
-		l.day(setting.learns, func() {
-			require.NoError(tb, l.machine.Render())
-			l.collect()
-		})
+		l.day(setting.learns, l.renderAndCollect)
 		require.NoError(tb, l.r.Shutdown(context.Background()))
-		trained, err := os.ReadFile(state.Path(directory, energyreceiver.EmbeddedID.String()))
+		state, err := os.ReadFile(state.Path(directory, energyreceiver.EmbeddedID.String()))
 		require.NoError(tb, err)
-		return trained
-	}))
-	return once.(func() []byte)()
+		return state
+	})
 }
 
 // strip ends all workloads.
@@ -496,14 +425,15 @@ func (l *simulator) end(t *hostsim.Task) {
 	l.machine.RemoveCgroup(t.Cgroup)
 }
 
-// measured holds the results of measureOnce, as functions by scenario, setting and length.
-var measured sync.Map
-
 // measureOnce measures a row of the tables. Tables that have the same row share the measurement.
 func measureOnce(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	key := fmt.Sprint(sc.name, "\n", setting.name, "\n", horizon)
-	once, _ := measured.LoadOrStore(key, sync.OnceValue(func() accuracy { return measure(t, sc, setting, horizon) }))
-	return once.(func() accuracy)()
+	return measured.get(key, func() accuracy { return measure(t, sc, setting, horizon) })
+}
+
+func (l *simulator) renderAndCollect() {
+	require.NoError(l.tb, l.machine.Render())
+	l.collect()
 }
 
 // collect makes a collection and acknowledges it.
@@ -566,141 +496,6 @@ func (l *simulator) readDoubts(of string, m pmetric.Metric) {
 			l.uncertainties[simSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
 		}
 	}
-}
-
-// simTotals is the emitted and the true energy so far.
-type simTotals struct {
-	workloads       []string
-	reported, truth map[string]joules // by workload
-	node, aboveIdle joules            // the node's active energy, and all energy above idle
-	parts           joules            // the active energy of all processes, and what is unattributed
-	unattributed    joules
-	idle            idleTotals
-	// uncertainties are the standard deviations of the energy of the measurement, by metric,
-	// workload and zone, where they were emitted.
-	uncertainties map[simSeries]float64
-	entities      map[string]string // of each workload: process or container
-	sockets       int
-}
-
-// idleTotals is the idle energy by carrier.
-type idleTotals struct {
-	workloads map[string]joules
-	// node is all idle energy, processes that of the processes' series, unattributed the part
-	// without a carrier, and idled the machine's true energy at rest.
-	node, processes, unattributed, idled joules
-}
-
-func (l *simulator) totals() simTotals {
-	sums := l.sums()
-	t := simTotals{
-		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), uncertainties: maps.Clone(l.uncertainties),
-		entities: map[string]string{}, sockets: len(l.machine.Sockets), unattributed: sums.active("system.unattributed.energy", ""),
-	}
-	for s, value := range sums {
-		if !s.idle && (s.metric == "process.energy" || s.metric == "system.unattributed.energy") {
-			t.parts = t.parts.plus(value)
-		}
-	}
-	t.idle = idleTotals{
-		workloads: map[string]joules{}, node: sums.idle("system.energy", ""),
-		processes: sums.idle("process.energy", ""), unattributed: sums.idle("system.unattributed.energy", ""),
-	}
-	for _, w := range l.workloads {
-		entity := w.entity()
-		metric := entity + ".energy"
-		t.workloads = append(t.workloads, w.name)
-		t.entities[w.name] = entity
-		t.reported[w.name] = sums.active(metric, w.name)
-		t.idle.workloads[w.name] = sums.idle(metric, w.name)
-		t.idle.processes = t.idle.processes.plus(sums.idle("process.energy", w.name))
-		t.truth[w.name] = l.truth(w)
-	}
-	all, idled := l.energy()
-	t.aboveIdle, t.idle.idled = all.less(idled), idled
-	return t
-}
-
-// since returns the totals less earlier ones.
-func (t simTotals) since(before simTotals) simTotals {
-	for _, w := range t.workloads {
-		t.reported[w] = t.reported[w].less(before.reported[w])
-		t.truth[w] = t.truth[w].less(before.truth[w])
-		t.idle.workloads[w] = t.idle.workloads[w].less(before.idle.workloads[w])
-	}
-	i, was := &t.idle, &before.idle
-	i.node, i.idled = i.node.less(was.node), i.idled.less(was.idled)
-	i.processes, i.unattributed = i.processes.less(was.processes), i.unattributed.less(was.unattributed)
-	t.node, t.aboveIdle = t.node.less(before.node), t.aboveIdle.less(before.aboveIdle)
-	t.parts, t.unattributed = t.parts.less(before.parts), t.unattributed.less(before.unattributed)
-	return t
-}
-
-// simRounding is the precision of the tables: of errors that print the same, the first is the
-// worst.
-const simRounding = 5e-4
-
-// accuracy compares the emitted energy with the truth. A workload that used nothing has no relative
-// error.
-func (t simTotals) accuracy() accuracy {
-	all := t.aboveIdle.plus(t.idle.idled).sum()
-	a := accuracy{simTotals: t, active: off(t.node.sum(), t.aboveIdle.sum()), all: off(t.node.sum(), all)}
-	a.sum = off(t.node.plus(t.idle.node).sum(), all)
-	a.partsOf, a.unowned = t.parts.sum()/t.node.sum(), t.unattributed.sum()/t.node.sum()
-	used := 0.0
-	for _, w := range t.workloads {
-		if t.truth[w].sum() == 0 {
-			continue
-		}
-		used++
-		e := off(t.reported[w].sum(), t.truth[w].sum())
-		a.mean += math.Abs(e)
-		if math.Abs(e) > math.Abs(a.worst)+simRounding || a.worstOf == "" {
-			a.worst, a.worstOf = e, w
-		}
-	}
-	a.mean /= used
-	a.misattributed = t.misattributed(joules.sum)
-	a.misattributedPackage = t.misattributed(func(j joules) float64 { return j.pkg })
-	a.misattributedDRAM = t.misattributed(func(j joules) float64 { return j.dram })
-	return a
-}
-
-// misattributed returns half the sum of the differences between the reported and the true shares,
-// where everything outside the workloads is one more share. It is NaN if no energy above idle was
-// used.
-func (t simTotals) misattributed(of func(joules) float64) float64 {
-	if of(t.aboveIdle) < 1e-6 {
-		return math.NaN()
-	}
-	rest, distance := 0.0, 0.0
-	for _, w := range t.workloads {
-		d := of(t.reported[w])/of(t.node) - of(t.truth[w])/of(t.aboveIdle)
-		distance += math.Abs(d)
-		rest -= d
-	}
-	return (distance + math.Abs(rest)) / 2
-}
-
-// off returns the error of a figure relative to the true one.
-func off(reported, truth float64) float64 { return (reported - truth) / truth }
-
-// simSums are the sums of the series by metric, workload and state, in J by zone.
-type simSums map[simSeries]joules
-
-func (l *simulator) sums() simSums {
-	all := simSums{}
-	for s, value := range l.series {
-		of := simSeries{metric: s.metric, of: s.of, idle: s.idle}
-		all[of] = all[of].plus(l.inZone(s.zone, value))
-	}
-	return all
-}
-
-func (s simSums) active(metric, of string) joules { return s[simSeries{metric: metric, of: of}] }
-
-func (s simSums) idle(metric, of string) joules {
-	return s[simSeries{metric: metric, of: of, idle: true}]
 }
 
 // simScenarioOf returns the scenario with a name.

@@ -19,7 +19,7 @@ const simShort = 10 * time.Second
 
 // share is the part of all active energy that a workload was given, relative to its true part.
 func (a *accuracy) share(workload string) float64 {
-	return a.reported[workload].sum() / a.node.sum() / (a.truth[workload].sum() / a.aboveIdle.sum())
+	return a.reported[workload].Sum() / a.reported[nodeEnergy].Sum() / (a.truth[workload].Sum() / a.truth[aboveIdle].Sum())
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
@@ -62,7 +62,7 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 	containers := simScenarioOf(t, "Short-lived containers")
 	a := measure(t, containers, named("CPU time, 10 s, procfs"), simShort)
-	assert.Zero(t, a.reported["job"].sum())
+	assert.Zero(t, a.reported["job"].Sum())
 	a = measure(t, containers, named("CPU time, 10 s, BPF"), simShort)
 	assert.InDelta(t, 1, a.share("job"), 0.01)
 }
@@ -70,7 +70,7 @@ func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 	for _, window := range []string{"10 s", "100 ms"} {
 		setting := named("CPU time, " + window)
-		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
+		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].Sum() / cpus }
 		equal := func(a accuracy, one string, cpus float64, other string, others float64) {
 			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
 			assert.Greater(t, a.misattributed, 0.05)
@@ -101,7 +101,7 @@ func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 		assert.InDelta(t, 0, a.active, 1e-3, in)
 		b := measure(t, interrupts, named("fixed, "+in), simShort)
 		assert.InDelta(t, 0.4/2.563, b.misattributed, 1e-3, "their share of all busy time, %s", in)
-		assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
+		assert.InDelta(t, a.reported[nodeEnergy].Sum(), b.reported[nodeEnergy].Sum(), 1e-6, "the node's is the same")
 	}
 	for _, window := range []string{"10 s", "1 s", "100 ms"} {
 		byUtilization := measure(t, interrupts, named("CPU time, "+window), simShort)
@@ -144,7 +144,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	setting.learns = 6 * time.Hour
 	a := measure(t, bursts, setting, simShort)
 	without := measure(t, bursts, named("CPU time, 10 s, BPF"), simShort)
-	assert.InDelta(t, without.aboveIdle.sum(), a.aboveIdle.sum(), 1e-3, "the energy of the time in which it learned is not in it")
+	assert.InDelta(t, without.truth[aboveIdle].Sum(), a.truth[aboveIdle].Sum(), 1e-3, "the energy of the time in which it learned is not in it")
 	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
 	again := setting
 	again.attribution.Weight = named("frequency").attribution.Weight
@@ -209,7 +209,7 @@ func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 	assert.InDelta(t, 0.16, a.misattributed, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
 	assert.InDelta(t, 0.2, a.misattributedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
 	assert.InDelta(t, 0.4, a.misattributedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")
-	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idle.shares(t, []string{"a", "b"}), 1e-9)
+	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idleShares(t), 1e-9)
 }
 
 func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {

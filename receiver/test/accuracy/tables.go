@@ -42,24 +42,32 @@ type measurement struct {
 	cells     [][]*accuracy // by scenario and setting, nil if not measured
 }
 
-// figure is a column.
+// figure is a column of shares, or of texts if share is nil.
 type figure struct {
-	name string
-	of   func(*accuracy) string
+	name  string
+	share func(*accuracy) float64
+	text  func(*accuracy) string
 }
 
-func share(name string, of func(*accuracy) float64) figure {
-	return figure{name, func(a *accuracy) string { return number(of(a)) }}
+func (f *figure) cell(a *accuracy) string {
+	if f.share == nil {
+		return f.text(a)
+	}
+	return number(f.share(a))
 }
 
 var (
-	active        = share("active", func(a *accuracy) float64 { return a.active })
-	mean          = share("mean", func(a *accuracy) float64 { return a.mean })
-	worst         = share("worst", func(a *accuracy) float64 { return a.worst })
-	worstOf       = figure{"worst workload", func(a *accuracy) string { return a.worstOf }}
-	misattributed = share("misattributed", func(a *accuracy) float64 { return a.misattributed })
-	ofPackage     = share("of package", func(a *accuracy) float64 { return a.misattributedPackage })
-	ofDRAM        = share("of DRAM", func(a *accuracy) float64 { return a.misattributedDRAM })
+	active        = figure{name: "active", share: func(a *accuracy) float64 { return a.active }}
+	all           = figure{name: "all energy", share: func(a *accuracy) float64 { return a.all }}
+	sum           = figure{name: "sum", share: func(a *accuracy) float64 { return a.sum }}
+	mean          = figure{name: "mean", share: func(a *accuracy) float64 { return a.mean }}
+	worst         = figure{name: "worst", share: func(a *accuracy) float64 { return a.worst }}
+	worstOf       = figure{name: "worst workload", text: func(a *accuracy) string { return a.worstOf }}
+	misattributed = figure{name: "misattributed", share: func(a *accuracy) float64 { return a.misattributed }}
+	ofPackage     = figure{name: "of package", share: func(a *accuracy) float64 { return a.misattributedPackage }}
+	ofDRAM        = figure{name: "of DRAM", share: func(a *accuracy) float64 { return a.misattributedDRAM }}
+	sumOfParts    = figure{name: "sum of parts", share: func(a *accuracy) float64 { return a.partsOf }}
+	unowned       = figure{name: "unattributed", share: func(a *accuracy) float64 { return a.unowned }}
 )
 
 // measurements returns the tables of make accuracy whose rows are scenarios under settings.
@@ -72,14 +80,8 @@ func measurements(t *testing.T) []*measurement {
 		{"nights.csv", onCurves(slices.Concat(even, cores), simLowLoads, atLowLoad), nightSettings, curveHorizon, []figure{active}, nil},
 		{"effects.csv", simEffects, effectSettings, effectHorizon, []figure{active, misattributed}, nil},
 		{"hardware-events.csv", eventMachines(), eventSettings, eventsHorizon, []figure{ofPackage, ofDRAM}, nil},
-		{"gpus.csv", gpuScenarios, gpuSettings, gpuHorizon, []figure{
-			share("sum", func(a *accuracy) float64 { return a.sum }), active, mean, worst, worstOf, misattributed,
-			share("unattributed", func(a *accuracy) float64 { return a.unowned }),
-		}, nil},
-		{"rules.csv", simAll(), slices.Concat(ownSettings(), toolSettings()), simHorizon, []figure{
-			misattributed, ofPackage, active, share("all energy", func(a *accuracy) float64 { return a.all }),
-			share("sum of parts", func(a *accuracy) float64 { return a.partsOf }),
-		}, nil},
+		{"gpus.csv", gpuScenarios, gpuSettings, gpuHorizon, []figure{sum, active, mean, worst, worstOf, misattributed, unowned}, nil},
+		{"rules.csv", simAll(), slices.Concat(ownSettings(), toolSettings()), simHorizon, []figure{misattributed, ofPackage, active, all, sumOfParts}, nil},
 	}
 }
 
@@ -157,7 +159,7 @@ func (m *measurement) table() *table.Table {
 			}
 			a, row := together(machines), []string{name, m.settings[k].title()}
 			for _, f := range m.figures {
-				row = append(row, f.of(a))
+				row = append(row, f.cell(a))
 			}
 			rows.Add(row...)
 		}
@@ -187,85 +189,59 @@ func put(t *testing.T, page, command, text string) {
 	require.NoError(t, table.Put(page, command, text))
 }
 
-// summary returns what a setting misattributes in all scenarios, and its errors of active energy.
-func (m *measurement) summary(setting string) (misattributed, active summary) {
+// over returns the mean and the extremes of a figure over the scenarios that is selects.
+func (m *measurement) over(setting string, f figure, is func(*simScenario) bool) (s summary) {
 	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
 	for i := range m.scenarios {
-		misattributed.add(m.scenarios[i].name, m.cells[i][k].misattributed)
-		active.add(m.scenarios[i].name, m.cells[i][k].active)
+		if k >= 0 && is(&m.scenarios[i]) {
+			s.add(m.scenarios[i].name, f.share(m.cells[i][k]))
+		}
 	}
-	return misattributed, active
+	return s
 }
+
+func everywhere(*simScenario) bool { return true }
 
 // means returns the mean and worst errors over all scenarios of the settings that have a row in each.
 func means(all ...*measurement) *table.Table {
 	rows := table.New("setting", "misattributed, mean", "misattributed, worst", "worst in", "active, mean", "active, worst", "active, worst in",
 		"sum of parts, least", "sum of parts, most")
 	for _, m := range all {
-		m.addMeans(rows)
+		for _, s := range m.settings {
+			if s.in != nil {
+				continue
+			}
+			row := []string{s.title()}
+			for _, f := range []figure{misattributed, active} {
+				over := m.over(s.name, f, everywhere)
+				row = append(row, number(over.mean()), number(over.worst), over.scenario())
+			}
+			parts := m.over(s.name, sumOfParts, everywhere)
+			rows.Add(append(row, number(parts.least), number(parts.most))...)
+		}
 	}
 	return rows
-}
-
-func (m *measurement) addMeans(rows *table.Table) {
-	for k := range m.settings {
-		s := &m.settings[k]
-		if s.in != nil {
-			continue
-		}
-		misattributed, active := m.summary(s.name)
-		least, most := math.Inf(1), math.Inf(-1)
-		for _, cells := range m.cells {
-			least, most = min(least, cells[k].partsOf), max(most, cells[k].partsOf)
-		}
-		rows.Add(s.title(), number(misattributed.mean()), number(misattributed.worst), misattributed.scenario(),
-			number(active.mean()), number(active.worst), active.scenario(), number(least), number(most))
-	}
-}
-
-// between returns the smallest and the largest error of active energy at a load.
-func (m *measurement) between(setting string, load float64) string {
-	least, most := math.Inf(1), math.Inf(-1)
-	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
-	for i := range m.scenarios {
-		if k >= 0 && m.scenarios[i].load == load {
-			least, most = min(least, m.cells[i][k].active), max(most, m.cells[i][k].active)
-		}
-	}
-	switch {
-	case least > most:
-		return "-"
-	case signed(least) == signed(most):
-		return signed(most)
-	}
-	return signed(least) + " to " + signed(most)
 }
 
 // headline returns the table of docs/accuracy.md: CPU time, and the default rules.
 func headline(accuracy, curves, nights, effects, events *measurement) string {
 	all := table.New("figure", "`preset: kepler`, BPF", "default, BPF", "default, procfs")
-	settings := []string{"CPU time, 10 s, BPF", "default, BPF", "default, procfs"}
-	row := func(name string, of func(setting string) string) {
+	row := func(name string, m *measurement, f figure, is func(*simScenario) bool, format func(*summary) string) {
 		cells := []string{name}
-		for _, s := range settings {
-			cells = append(cells, of(s))
+		for _, setting := range []string{"CPU time, 10 s, BPF", "default, BPF", "default, procfs"} {
+			over := m.over(setting, f, is)
+			cells = append(cells, format(&over))
 		}
 		all.Add(cells...)
 	}
 	const wrong = "energy attributed to the wrong workload, "
-	misattributedBy := func(m *measurement, format func(*summary) string) func(string) string {
-		return func(s string) string { sum, _ := m.summary(s); return format(&sum) }
-	}
-	activeBy := func(m *measurement, format func(*summary) string) func(string) string {
-		return func(s string) string { _, sum := m.summary(s); return format(&sum) }
-	}
-	meanOf := func(s *summary) string { return percent(s.mean()) }
+	average := func(s *summary) string { return percent(s.mean()) }
 	largest := func(s *summary) string { return s.largest(percent) }
 	largestSigned := func(s *summary) string { return s.largest(signed) }
-	row(fmt.Sprintf(wrong+"mean of %d scenarios", len(accuracy.scenarios)), misattributedBy(accuracy, meanOf))
-	row("the worst of them", misattributedBy(accuracy, largest))
-	row("error of the node's active energy, mean", activeBy(accuracy, meanOf))
-	row("the worst", activeBy(accuracy, largestSigned))
+	row(fmt.Sprintf(wrong+"mean of %d scenarios", len(accuracy.scenarios)), accuracy, misattributed, everywhere, average)
+	row("the worst of them", accuracy, misattributed, everywhere, largest)
+	row("error of the node's active energy, mean", accuracy, active, everywhere, average)
+	row("the worst", accuracy, active, everywhere, largestSigned)
 	for _, m := range []struct {
 		*measurement
 		loads int
@@ -273,11 +249,11 @@ func headline(accuracy, curves, nights, effects, events *measurement) string {
 	}{{curves, len(simLoads), ""}, {nights, len(simLowLoads), ", after nights at 5 % load"}} {
 		for _, load := range []float64{0.1, 1} {
 			row(fmt.Sprintf("active energy on %d curves of real CPUs, at %.0f %% load%s", len(m.scenarios)/m.loads, 100*load, m.after),
-				func(s string) string { return m.between(s, load) })
+				m.measurement, active, func(sc *simScenario) bool { return sc.load == load }, (*summary).span)
 		}
 	}
-	row(fmt.Sprintf(wrong+"worst of %d effects of real machines", len(effects.scenarios)-1), misattributedBy(effects, largest))
-	row("error of the node's active energy, worst of them", activeBy(effects, largestSigned))
+	row(fmt.Sprintf(wrong+"worst of %d effects of real machines", len(effects.scenarios)-1), effects, misattributed, everywhere, largest)
+	row("error of the node's active energy, worst of them", effects, active, everywhere, largestSigned)
 	for _, group := range eventGroups[:2] {
 		cells := []string{fmt.Sprintf("energy of DRAM attributed to the wrong one of %s, mean of %d machines that count misses", group.name, group.machines)}
 		for _, setting := range []int{0, 2, 1} { // by CPU time, by misses, by memory
@@ -326,7 +302,7 @@ func idleTable(t *testing.T) *table.Table {
 			name, rule := m.scenarios[i].name, m.settings[k].name
 			require.Equal(t, m.cells[i][0].reported, a.reported, "%s, %s: active energy is as it was", name, rule)
 			carriers := append(slices.Clone(a.workloads), "other processes", "unattributed")
-			for n, share := range a.idle.shares(t, a.workloads) {
+			for n, share := range a.idleShares(t) {
 				all.Add(name, rule, carriers[n], number(math.Abs(share)))
 			}
 		}
@@ -334,23 +310,23 @@ func idleTable(t *testing.T) *table.Table {
 	return all
 }
 
-// shares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
-func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) {
+// idleShares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
+func (t *simTotals) idleShares(tb testing.TB) (shares []float64) {
 	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
-	for _, zone := range []func(joules) float64{func(j joules) float64 { return j.pkg }, func(j joules) float64 { return j.dram }} {
-		require.InDelta(t, zone(i.idled), zone(i.node), 1e-4, "the energy of the machine at rest")
-		if i.processes.sum() > 0 {
-			require.Equal(t, micro(zone(i.node)), micro(zone(i.processes)+zone(i.unattributed)), "to the microjoule")
+	node, processes := t.idle[nodeEnergy], t.idle[processEnergy]
+	for _, zone := range []func(joules) float64{ofPackages, ofMemories} {
+		require.InDelta(tb, zone(t.truth[atRest]), zone(node), 1e-4, "the energy of the machine at rest")
+		if processes.Sum() > 0 {
+			require.Equal(tb, micro(zone(node)), micro(zone(processes.Plus(t.idle[unattributedEnergy]))), "to the microjoule")
 		}
 	}
-	others := i.processes.sum()
-	for _, w := range workloads {
-		share := i.workloads[w].sum()
-		others -= share
-		shares = append(shares, share/i.node.sum())
+	others := processes.Sum()
+	for _, w := range t.workloads {
+		others -= t.idle[w].Sum()
+		shares = append(shares, t.idle[w].Sum()/node.Sum())
 	}
-	require.GreaterOrEqual(t, others, -1e-6, "the workloads' idle energy is in the series of their processes or of the others")
-	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
+	require.GreaterOrEqual(tb, others, -1e-6, "the workloads' idle energy is in the series of their processes or of the others")
+	return append(shares, others/node.Sum(), 1-processes.Sum()/node.Sum())
 }
 
 // number formats a share in percent with one decimal. It is empty if there is none.
@@ -380,17 +356,20 @@ func signed(share float64) string {
 	return number(share) + " %"
 }
 
-// summary is the mean of the absolute errors in all scenarios, and the largest.
+// summary is the mean of the absolute errors in all scenarios, and the extremes.
 type summary struct {
-	sum, n, worst float64
-	in            string
+	sum, n, worst, least, most float64
+	in                         string // the scenario of the worst
 }
 
 func (s *summary) add(scenario string, e float64) {
-	s.sum, s.n = s.sum+math.Abs(e), s.n+1
-	if math.Abs(e) > math.Abs(s.worst)+simRounding || s.in == "" {
+	if math.Abs(e) > math.Abs(s.worst)+simRounding || s.n == 0 {
 		s.worst, s.in = e, scenario
 	}
+	if s.n == 0 {
+		s.least, s.most = e, e
+	}
+	s.sum, s.n, s.least, s.most = s.sum+math.Abs(e), s.n+1, min(s.least, e), max(s.most, e)
 }
 
 func (s *summary) mean() float64 { return s.sum / s.n }
@@ -409,4 +388,15 @@ func (s *summary) scenario() string {
 		return ""
 	}
 	return s.in
+}
+
+// span formats the smallest and the largest error, or a dash if there is none.
+func (s *summary) span() string {
+	switch {
+	case s.n == 0:
+		return "-"
+	case signed(s.least) == signed(s.most):
+		return signed(s.most)
+	}
+	return signed(s.least) + " to " + signed(s.most)
 }

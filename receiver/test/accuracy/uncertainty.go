@@ -41,14 +41,13 @@ const mostWorkloads = 10
 
 // doubted returns the figures of a measurement that have uncertainties.
 func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
-	parts := map[power.Kind]func(joules) float64{
-		power.Package: func(j joules) float64 { return j.pkg }, power.DRAM: func(j joules) float64 { return j.dram },
-	}
+	parts := map[power.Kind]func(joules) float64{power.Package: ofPackages, power.DRAM: ofMemories}
+	node, used := t.reported[nodeEnergy], t.truth[aboveIdle]
 	for _, zone := range slices.Sorted(maps.Keys(parts)) {
 		of := parts[zone]
 		add := func(metric, workload string, off float64) *doubted {
 			deviation, stated := t.uncertainties[simSeries{metric: metric, of: workload, zone: string(zone)}]
-			if !stated || of(t.aboveIdle) < 1e-3 {
+			if !stated || of(used) < 1e-3 {
 				return &doubted{}
 			}
 			all = append(all, doubted{
@@ -56,15 +55,15 @@ func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 			})
 			return &all[len(all)-1]
 		}
-		add("system.power.uncertainty", "", of(t.node)-of(t.aboveIdle))
+		add("system.power.uncertainty", "", of(node)-of(used))
 		for i, w := range t.workloads {
-			reported, truth, share := of(t.reported[w]), of(t.truth[w]), of(t.reported[w])/of(t.node)
+			reported, truth, share := of(t.reported[w]), of(t.truth[w]), of(t.reported[w])/of(node)
 			if i == mostWorkloads || reported < 1e-4 {
 				break
 			}
 			d := add(t.entities[w]+".power.uncertainty", w, reported-truth)
 			d.known, d.used = setting.known(zone, t.sockets)
-			d.sharing = math.Abs(reported-truth*of(t.node)/of(t.aboveIdle)) / (reported * max(1-share, 1e-9))
+			d.sharing = math.Abs(reported-truth*of(node)/of(used)) / (reported * max(1-share, 1e-9))
 		}
 	}
 	return all
@@ -115,34 +114,39 @@ func part(figures []doubted, of func(*doubted) bool) (part float64, n int) {
 	return float64(held) / float64(n), n
 }
 
+// sharings returns the sorted errors of shares of workloads that is selects, by what is known of them.
+func sharings(figures []doubted, is func(*doubted) bool) map[string][]float64 {
+	by := map[string][]float64{}
+	for i := range figures {
+		if d := &figures[i]; ofWorkloads(d) && is(d) {
+			by[d.known] = append(by[d.known], d.sharing)
+		}
+	}
+	for _, values := range by {
+		slices.Sort(values)
+	}
+	return by
+}
+
 // heldOut returns the part of the workloads' figures in every other scenario whose share is within
 // the deviation that would have been taken from the remaining scenarios alone, and the other way
 // around.
 func heldOut(figures []doubted, scenarios []simScenario) float64 {
-	half := map[string]int{}
-	for i := range scenarios {
-		half[scenarios[i].name] = i % 2
-	}
-	ratios := [2]map[string][]float64{{}, {}}
-	for _, d := range figures {
-		if h := half[d.scenario]; d.workload != "" {
-			ratios[h][d.known] = append(ratios[h][d.known], d.sharing)
+	inHalf := func(half int) func(*doubted) bool {
+		return func(d *doubted) bool {
+			return slices.IndexFunc(scenarios, func(sc simScenario) bool { return sc.name == d.scenario })%2 == half
 		}
 	}
 	held, n := 0, 0
-	for h, other := range []int{1, 0} {
-		for known, tested := range ratios[h] {
-			fitted := slices.Sorted(slices.Values(ratios[other][known]))
-			if len(fitted) == 0 {
+	for half := range 2 {
+		fitted := sharings(figures, inHalf(1-half))
+		for known, tested := range sharings(figures, inHalf(half)) {
+			if len(fitted[known]) == 0 {
 				continue
 			}
-			deviation := typical(fitted)
-			for _, ratio := range tested {
-				n++
-				if ratio <= deviation+1e-6 {
-					held++
-				}
-			}
+			n += len(tested)
+			after, _ := slices.BinarySearch(tested, typical(fitted[known])+1e-6)
+			held += after
 		}
 	}
 	return float64(held) / float64(n)
@@ -215,15 +219,10 @@ func (m *measurement) doubted() (all []doubted) {
 // deviations returns the deviations of shares, measured and as window.Deviation has them.
 func deviations(figures []doubted) *table.Table {
 	all := table.New("active energy of", "deviation, measured", "used", "figures")
-	byKnown, used := map[string][]float64{}, map[string]float64{}
-	for _, d := range figures {
-		if ofWorkloads(&d) {
-			byKnown[d.known], used[d.known] = append(byKnown[d.known], d.sharing), d.used
-		}
-	}
-	for _, known := range slices.Sorted(maps.Keys(byKnown)) {
-		ratios := slices.Sorted(slices.Values(byKnown[known]))
-		all.Add(known, fmt.Sprintf("%.2f", typical(ratios)), fmt.Sprintf("%.2f", used[known]), strconv.Itoa(len(ratios)))
+	by := sharings(figures, ofWorkloads)
+	for _, known := range slices.Sorted(maps.Keys(by)) {
+		used := figures[slices.IndexFunc(figures, func(d doubted) bool { return d.known == known })].used
+		all.Add(known, fmt.Sprintf("%.2f", typical(by[known])), fmt.Sprintf("%.2f", used), strconv.Itoa(len(by[known])))
 	}
 	return all
 }
