@@ -33,7 +33,6 @@ type agent struct {
 	url      string
 	queued   bool
 	retry    time.Duration // the first wait between two attempts with a queue
-	burst    *barrier      // nil if the nodes send independently
 
 	mu      sync.Mutex
 	cost    cost
@@ -97,7 +96,6 @@ func (a *agent) take(ctx context.Context, md pmetric.Metrics) error {
 	a.mu.Lock()
 	a.cost.add(c)
 	a.mu.Unlock()
-	a.burst.wait()
 	if a.queued {
 		a.sending.Go(func() { a.sendUntilTaken(packed) })
 		return nil
@@ -157,30 +155,4 @@ func (a *agent) sentSince(t time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.sent.After(t)
-}
-
-// barrier lets nodes send at the same time. A nil barrier has no effect.
-type barrier struct {
-	nodes int
-
-	mu      sync.Mutex
-	waiting int
-	open    chan struct{}
-}
-
-func newBarrier(nodes int) *barrier { return &barrier{nodes: nodes, open: make(chan struct{})} }
-
-// wait waits until all nodes wait.
-func (b *barrier) wait() {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	open := b.open
-	if b.waiting++; b.waiting == b.nodes {
-		close(open)
-		b.waiting, b.open = 0, make(chan struct{})
-	}
-	b.mu.Unlock()
-	<-open
 }

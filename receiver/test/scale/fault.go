@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +24,6 @@ const (
 	storeLayer    layer = "store"
 )
 
-var allLayers = []layer{balancerLayer, gatewayLayer, storeLayer}
-
 // fault is the end of one process by SIGKILL.
 type fault struct {
 	layer layer
@@ -33,26 +32,22 @@ type fault struct {
 	down  time.Duration // until the process is started again
 }
 
+var faultFormat = regexp.MustCompile(`^(balancer|gateway|store)([1-9][0-9]*)?@([0-9].*)$`)
+
 // parseFaults parses faults such as "gateway@20s,store2@40s": the layer, the number of the process
 // (1 if left out), and when it is killed.
 func parseFaults(text string, down time.Duration) (faults []fault, err error) {
-	for item := range strings.SplitSeq(text, ",") {
-		if item == "" {
-			continue
-		}
-		name, when, found := strings.Cut(item, "@")
-		kind := strings.TrimRight(name, "0123456789")
-		number, err := strconv.Atoi(cmp.Or(name[len(kind):], "1"))
-		after, timeErr := time.ParseDuration(when)
-		if !found || err != nil || timeErr != nil || number < 1 || after < 0 {
+	for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
+		parts := faultFormat.FindStringSubmatch(item)
+		if parts == nil {
 			return nil, fmt.Errorf("%q is no fault: gateway@20s and store2@40s are", item)
 		}
-		switch l := layer(kind); l {
-		case balancerLayer, gatewayLayer, storeLayer:
-			faults = append(faults, fault{l, number - 1, after, down})
-		default:
-			return nil, fmt.Errorf("%q: there are %s, %s and %s", item, balancerLayer, gatewayLayer, storeLayer)
+		after, err := time.ParseDuration(parts[3])
+		if err != nil {
+			return nil, err
 		}
+		number, _ := strconv.Atoi(cmp.Or(parts[2], "1"))
+		faults = append(faults, fault{layer(parts[1]), number - 1, after, down})
 	}
 	return faults, nil
 }

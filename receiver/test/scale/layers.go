@@ -5,15 +5,15 @@
 package main
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"io"
-	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,136 +22,99 @@ import (
 
 // layers are the processes between the nodes and the answers.
 type layers struct {
-	dir      string
-	stores   []*process
-	gateways []*process
-	balancer []*process
-	services []*service
-	sink     *sink
-	nodes    string            // the URL that nodes send to
-	page     string            // the page of the gateway's Prometheus exporter
-	api      series.Prometheus // of the backend
+	dir       string
+	processes map[layer][]*process
+	services  []*service
+	sink      *sink
+	server    *httptest.Server  // of the sink
+	nodes     string            // the URL that nodes send to
+	api       series.Prometheus // of the backend
 }
 
 // start starts the backend, the gateways and the balancers.
 func (l *layers) start(p *plan) error {
-	if p.to == "mimir" {
-		return l.startCluster(p)
-	}
-	var err error
-	if l.sink, err = startSink(p.away); err != nil {
-		return err
-	}
-	backend := l.sink.url
-	if p.to == "prometheus" {
-		config := filepath.Join(l.dir, "prometheus.yaml")
-		text, err := os.ReadFile("deploy/prometheus/prometheus.yaml")
-		if err != nil {
-			return err
-		}
-		text = []byte(strings.Replace(string(text), "rule_files: [rules.yaml]", "", 1))
-		if err := os.WriteFile(config, text, 0o600); err != nil {
-			return err
-		}
-		store, api, err := series.StartPrometheus(p.prometheus, l.dir, config)
-		l.stores, l.api, backend = []*process{{Program: store, url: string(api)}}, api, string(api)+"/otlp"
-		if err != nil {
-			return err
-		}
-	}
-	return l.startGateway(p, backend)
-}
-
-// gatewayConfig is the configuration of a single gateway with a batch processor.
-const gatewayConfig = `
-receivers:
-  otlp: {protocols: {http: {endpoint: RECEIVE}}}
-processors:
-  memory_limiter: {check_interval: 1s, limit_mib: LIMIT, spike_limit_mib: SPIKE}
-  batch: {send_batch_size: BATCH, send_batch_max_size: BATCH, timeout: 200ms}
-exporters:
-  otlp_http: {endpoint: BACKEND}
-  prometheus:
-    endpoint: SERVE
-    resource_to_telemetry_conversion: {enabled: true}
-    metric_expiration: 30s
-    without_scope_info: true
-service:
-  pipelines:
-    metrics: {receivers: [otlp], processors: [PROCESSORS], exporters: [EXPORTER]}
-  telemetry: {metrics: {level: none}}
-`
-
-func (l *layers) startGateway(p *plan, backend string) error {
-	receive, serve := series.FreeAddress(), series.FreeAddress()
-	processors, exporter := "memory_limiter", "otlp_http"
-	if p.batch > 0 {
-		processors += ", batch"
-	}
-	if p.to == "scrape" {
-		exporter, l.page = "prometheus", "http://"+serve+"/metrics"
-	}
-	config := filepath.Join(l.dir, "gateway.yaml")
-	text := strings.NewReplacer("RECEIVE", receive, "LIMIT", strconv.Itoa(p.limitMiB), "SPIKE", strconv.Itoa(p.limitMiB/5),
-		"BATCH", strconv.Itoa(p.batch), "BACKEND", backend, "SERVE", serve, "PROCESSORS", processors, "EXPORTER", exporter).Replace(gatewayConfig)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return err
-	}
-	var environment []string
-	if p.goLimitMiB > 0 {
-		environment = []string{fmt.Sprintf("GOMEMLIMIT=%dMiB", p.goLimitMiB)}
-	}
-	gateway, err := l.collector(gatewayLayer, 0, p.gateway, environment, []string{config}, receive)
-	l.gateways, l.nodes = []*process{gateway}, "http://"+receive+"/v1/metrics"
-	return err
-}
-
-// startCluster starts processes of Mimir, gateways and balancers.
-func (l *layers) startCluster(p *plan) error {
-	binary, err := filepath.Abs(p.mimir)
+	store, err := l.startStore(p)
 	if err != nil {
 		return err
 	}
-	stores, addresses, err := series.StartMimir(".", binary, l.dir, p.stores)
-	for i, store := range stores {
-		l.stores = append(l.stores, &process{Program: store, url: "http://" + addresses[i] + "/ready"})
+	gateways, balancers, config, limit := p.gateways, p.balancers, "deploy/gateway/gateway.yaml", "GOMEMLIMIT=400MiB"
+	if p.to != "mimir" {
+		gateways, balancers, config, limit = 1, 0, "receiver/test/scale/batch.yaml", "GOMEMLIMIT=off"
 	}
-	if err != nil {
-		return err
-	}
-	store, err := l.service(addresses)
-	if err != nil {
-		return err
-	}
-	l.api = series.Prometheus("http://" + store + "/prometheus/api/v1")
 	var grpc, front []string
-	for i := range p.gateways {
-		g, h := series.FreeAddress(), series.FreeAddress()
-		grpc, front = append(grpc, g), append(front, h)
-		environment := []string{"OTLP_GRPC=" + g, "OTLP_HTTP=" + h, "STORE=http://" + store + "/otlp", "GOMEMLIMIT=400MiB",
-			"QUEUE=" + filepath.Join(l.dir, fmt.Sprintf("queue-%d", i+1))}
-		gateway, err := l.collector(gatewayLayer, i, p.gateway, environment, orDefault(p.gatewayConfigs, "deploy/gateway/gateway.yaml"), h)
-		l.gateways = append(l.gateways, gateway)
+	for i := range gateways {
+		address := series.FreeAddress()
+		grpc = append(grpc, address)
+		environment := []string{limit, "OTLP_GRPC=" + address, "STORE=" + store, "QUEUE=" + filepath.Join(l.dir, fmt.Sprintf("queue-%d", i+1))}
+		listens, err := l.startCollector(gatewayLayer, p.gateway, orDefault(p.gatewayConfigs, config), environment)
 		if err != nil {
 			return err
 		}
+		front = append(front, listens)
 	}
-	if p.balancers > 0 {
+	if balancers > 0 {
 		front = nil
 	}
-	for i := range p.balancers {
-		h := series.FreeAddress()
-		front = append(front, h)
-		environment := []string{"OTLP_HTTP=" + h, `GATEWAYS=["` + strings.Join(grpc, `","`) + `"]`, "GOMEMLIMIT=400MiB"}
-		balancer, err := l.collector(balancerLayer, i, p.balancer, environment, orDefault(p.balancerConfigs, "deploy/gateway/balancer.yaml"), h)
-		l.balancer = append(l.balancer, balancer)
+	for range balancers {
+		environment := []string{limit, `GATEWAYS=["` + strings.Join(grpc, `","`) + `"]`}
+		listens, err := l.startCollector(balancerLayer, p.balancer, orDefault(p.balancerConfigs, "deploy/gateway/balancer.yaml"), environment)
 		if err != nil {
 			return err
 		}
+		front = append(front, listens)
 	}
 	address, err := l.service(front)
 	l.nodes = "http://" + address + "/v1/metrics"
 	return err
+}
+
+// startStore starts the backend, and returns its endpoint for OTLP over HTTP.
+func (l *layers) startStore(p *plan) (string, error) {
+	switch p.to {
+	case "sink":
+		l.sink = &sink{away: time.Now().Add(p.away)}
+		l.server = httptest.NewServer(l.sink)
+		return l.server.URL, nil
+	case "prometheus":
+		return l.startPrometheus(p.prometheus)
+	case "mimir":
+		return l.startMimir(p)
+	}
+	return "", fmt.Errorf("-to %s: it is sink, prometheus or mimir", p.to)
+}
+
+// startPrometheus starts Prometheus with the shipped configuration, without its rules.
+func (l *layers) startPrometheus(binary string) (string, error) {
+	text, err := os.ReadFile("deploy/prometheus/prometheus.yaml")
+	if err != nil {
+		return "", err
+	}
+	config := filepath.Join(l.dir, "prometheus.yaml")
+	text = bytes.Replace(text, []byte("rule_files: [rules.yaml]"), nil, 1)
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		return "", err
+	}
+	store, api, err := series.StartPrometheus(binary, l.dir, config)
+	l.api, l.processes[storeLayer] = api, []*process{{Program: store, url: string(api)}}
+	return string(api) + "/otlp", err
+}
+
+// startMimir starts the processes of Mimir, and an address that stands for all of them.
+func (l *layers) startMimir(p *plan) (string, error) {
+	binary, err := filepath.Abs(p.mimir)
+	if err != nil {
+		return "", err
+	}
+	stores, addresses, err := series.StartMimir(".", binary, l.dir, p.stores)
+	for i, store := range stores {
+		l.processes[storeLayer] = append(l.processes[storeLayer], &process{Program: store, url: "http://" + addresses[i] + "/ready"})
+	}
+	if err != nil {
+		return "", err
+	}
+	address, err := l.service(addresses)
+	l.api = series.Prometheus("http://" + address + "/prometheus/api/v1")
+	return "http://" + address + "/otlp", err
 }
 
 func orDefault(configs []string, config string) []string {
@@ -163,6 +126,9 @@ func orDefault(configs []string, config string) []string {
 
 // service returns an address that stands for several.
 func (l *layers) service(addresses []string) (string, error) {
+	if len(addresses) == 1 {
+		return addresses[0], nil
+	}
 	s, err := newService(addresses)
 	if err != nil {
 		return "", err
@@ -171,26 +137,24 @@ func (l *layers) service(addresses []string) (string, error) {
 	return s.address(), nil
 }
 
-// collector starts a collector that listens on an address for OTLP over HTTP.
-func (l *layers) collector(kind layer, index int, path string, environment, configs []string, listens string) (*process, error) {
+// startCollector starts a collector, and returns the address on which it accepts OTLP over HTTP.
+func (l *layers) startCollector(kind layer, path string, configs, environment []string) (string, error) {
+	listens := series.FreeAddress()
 	cmd := exec.Command(path)
-	cmd.Env = append(os.Environ(), environment...)
+	cmd.Env = append(append(os.Environ(), environment...), "OTLP_HTTP="+listens)
 	for _, c := range configs {
 		cmd.Args = append(cmd.Args, "--config", c)
 	}
-	log := filepath.Join(l.dir, fmt.Sprintf("%s-%d.log", kind, index+1))
+	log := filepath.Join(l.dir, fmt.Sprintf("%s-%d.log", kind, len(l.processes[kind])+1))
 	p := &process{Program: &series.Program{Command: cmd, Log: log}, url: "http://" + listens}
-	return p, p.Start(p.url)
-}
-
-func (l *layers) of(kind layer) []*process {
-	return map[layer][]*process{balancerLayer: l.balancer, gatewayLayer: l.gateways, storeLayer: l.stores}[kind]
+	l.processes[kind] = append(l.processes[kind], p)
+	return listens, p.Start(p.url)
 }
 
 // begin makes the processes' costs start at 0.
 func (l *layers) begin() {
-	for _, kind := range allLayers {
-		for _, p := range l.of(kind) {
+	for _, all := range l.processes {
+		for _, p := range all {
 			p.begin()
 		}
 	}
@@ -200,23 +164,23 @@ func (l *layers) end() {
 	for _, s := range l.services {
 		s.close()
 	}
-	for _, kind := range allLayers {
-		for _, p := range l.of(kind) {
+	for _, kind := range []layer{balancerLayer, gatewayLayer, storeLayer} {
+		for _, p := range l.processes[kind] {
 			p.End(unix.SIGKILL) // an orderly end would write data that is never read
 		}
 	}
-	if l.sink != nil {
-		l.sink.close()
+	if l.server != nil {
+		l.server.Close()
 	}
 }
 
 // report writes the cost of each layer per collection.
 func (l *layers) report(out io.Writer, collections, points int) {
 	per := 1 / float64(collections)
-	for _, kind := range allLayers {
+	for _, kind := range []layer{balancerLayer, gatewayLayer, storeLayer} {
 		var sum usage
 		var memory []string
-		for _, p := range l.of(kind) {
+		for _, p := range l.processes[kind] {
 			u := p.used()
 			sum.add(u)
 			memory = append(memory, fmt.Sprint(u.resident>>20))
@@ -227,14 +191,4 @@ func (l *layers) report(out io.Writer, collections, points int) {
 				strings.Join(memory, ", "))
 		}
 	}
-}
-
-// scrape reads the page of the gateway's Prometheus exporter.
-func scrape(url string) error {
-	answer, err := http.Get(url) //nolint:gosec // of loopback
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, answer.Body)
-	return errors.Join(err, answer.Body.Close())
 }

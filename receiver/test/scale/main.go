@@ -23,7 +23,6 @@ type plan struct {
 	shape    shape
 	interval time.Duration
 	rounds   int
-	burst    bool
 	away     time.Duration
 
 	gateway string
@@ -39,9 +38,6 @@ type plan struct {
 	logs                            string
 
 	prometheus string
-	batch      int
-	limitMiB   int
-	goLimitMiB int
 }
 
 func main() {
@@ -53,14 +49,10 @@ func main() {
 	flag.BoolVar(&p.shape.withoutPower, "without-power", false, "the metrics of power are off")
 	flag.DurationVar(&p.interval, "interval", 10*time.Second, "the nodes' collection_interval")
 	flag.IntVar(&p.rounds, "rounds", 6, "collections of each node")
-	flag.BoolVar(&p.burst, "burst", false, "all nodes send at once, as after the gateway was away")
 	flag.DurationVar(&p.away, "away", 0, "how long the sink refuses at first")
 	flag.StringVar(&p.gateway, "gateway", "build/otelcol-energy", "the collector that is the gateway")
-	flag.StringVar(&p.to, "to", "sink", "backend of the gateway: sink (OTLP, discarded), prometheus (OTLP), scrape (it is scraped) or mimir (several processes, behind several gateways)")
+	flag.StringVar(&p.to, "to", "sink", "backend of the gateway: sink (OTLP, discarded), prometheus (OTLP) or mimir (several processes, behind several gateways)")
 	flag.StringVar(&p.prometheus, "prometheus", "build/integration/prometheus/prometheus", "Prometheus, for -to prometheus")
-	flag.IntVar(&p.batch, "batch", 8192, "send_batch_size of the gateway, 0 is no batch processor")
-	flag.IntVar(&p.limitMiB, "limit", 1024, "limit_mib of the gateway's memory_limiter")
-	flag.IntVar(&p.goLimitMiB, "gomemlimit", 0, "GOMEMLIMIT of the gateway in MiB, 0 sets no limit")
 	flag.StringVar(&p.mimir, "mimir", "build/integration/mimir/mimir", "Mimir, for -to mimir")
 	flag.StringVar(&p.balancer, "balancer", "otelcol-contrib", "the collector that is the balancer, for -to mimir with -balancers: its path, or its name in PATH")
 	flag.IntVar(&p.balancers, "balancers", 2, "-to mimir: how many balancers, 0 balances the nodes' connections over the gateways instead")
@@ -70,8 +62,8 @@ func main() {
 	flag.DurationVar(&p.down, "down", 15*time.Second, "-to mimir: time until a killed process is started again")
 	flag.Float64Var(&p.shape.births, "births", 0, "processes that start on the machine in a minute, to live for less than one")
 	flag.BoolVar(&p.queued, "queued", false, "-to mimir: the nodes have a queue and send again, in place of the shipped settings")
-	flag.Func("gateway-config", "-to mimir: the gateways' configuration; may be repeated (deploy/gateway/gateway.yaml)", appendTo(&p.gatewayConfigs))
-	flag.Func("balancer-config", "-to mimir: the same of balancers (deploy/gateway/balancer.yaml)", appendTo(&p.balancerConfigs))
+	flag.Func("gateway-config", "the gateways' configuration; may be repeated (-to mimir: deploy/gateway/gateway.yaml, otherwise receiver/test/scale/batch.yaml)", appendTo(&p.gatewayConfigs))
+	flag.Func("balancer-config", "-to mimir: the balancers' configuration; may be repeated (deploy/gateway/balancer.yaml)", appendTo(&p.balancerConfigs))
 	flag.StringVar(&p.logs, "logs", "", "-to mimir: a directory that keeps the data and logs of all processes")
 	flag.Parse()
 	if err := p.run(os.Stdout); err != nil {

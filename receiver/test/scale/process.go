@@ -5,12 +5,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
@@ -60,29 +57,13 @@ func (p *process) total() usage {
 }
 
 // usageOf returns the usage of a process, 0 after its end.
-func usageOf(pid int) (u usage) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(text), ") ")
-	if fields := strings.Fields(after); len(fields) > 12 {
-		const userTime, systemTime = 11, 12 // after the name, proc_pid_stat(5)
-		for _, i := range []int{userTime, systemTime} {
-			ticks, _ := strconv.ParseInt(fields[i], 10, 64)
-			u.cpu += time.Duration(ticks) * 10 * time.Millisecond
-		}
+func usageOf(pid int) usage {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return usage{}
 	}
-	u.resident = procField(pid, "status", "VmHWM:") << 10
-	u.in, u.out = procField(pid, "io", "rchar:"), procField(pid, "io", "wchar:")
-	return u
-}
-
-// procField returns a number of a file in /proc, 0 if it is missing.
-func procField(pid int, file, name string) int64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name); ok {
-			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return n
-		}
-	}
-	return 0
+	stat, _ := p.Stat() // an error leaves 0, also below
+	status, _ := p.NewStatus()
+	io, _ := p.IO()
+	return usage{time.Duration(stat.CPUTime() * float64(time.Second)), int64(io.RChar), int64(io.WChar), int64(status.VmHWM)}
 }

@@ -12,8 +12,9 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
@@ -77,7 +78,7 @@ func (p *plan) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l := &layers{dir: p.logs}
+	l := &layers{dir: p.logs, processes: map[layer][]*process{}}
 	if l.dir == "" {
 		if l.dir, err = os.MkdirTemp("", "scale-"); err != nil {
 			return err
@@ -89,7 +90,7 @@ func (p *plan) run(out io.Writer) error {
 		return err
 	}
 	for _, f := range faults {
-		if f.index >= len(l.of(f.layer)) {
+		if f.index >= len(l.processes[f.layer]) {
 			return fmt.Errorf("there is no %s %d", f.layer, f.index+1)
 		}
 	}
@@ -154,15 +155,9 @@ func (p *plan) send(l *layers, faults []fault, out io.Writer) (nodes []*agent, w
 		}
 		nodes = append(nodes, a)
 	}
-	if p.burst {
-		b := newBarrier(p.nodes)
-		for _, a := range nodes {
-			a.burst = b
-		}
-	}
 	l.begin()
 	ctx, cancel := context.WithCancel(context.Background())
-	var living, failing group
+	var living, failing errgroup.Group
 	living.Go(func() error { return live(ctx, machine) })
 	defer func() {
 		cancel()
@@ -172,9 +167,6 @@ func (p *plan) send(l *layers, faults []fault, out io.Writer) (nodes []*agent, w
 	start := time.Now().Add(max(p.interval, time.Duration(p.nodes)*perStart))
 	for i, a := range nodes {
 		offset := p.interval * time.Duration(i) / time.Duration(p.nodes)
-		if p.burst {
-			offset = p.interval / 2 // all stop between two collections
-		}
 		if err := a.start(machine, p.shape, p.interval, max(0, time.Until(start.Add(offset)))); err != nil {
 			return nil, w, err
 		}
@@ -182,20 +174,13 @@ func (p *plan) send(l *layers, faults []fault, out io.Writer) (nodes []*agent, w
 	const before = 2 // collections of each node before the window
 	w.begin = start.Add(before*p.interval - time.Millisecond)
 	for _, f := range faults {
-		failing.Go(func() error { return f.inflict(ctx, l.of(f.layer)[f.index], start, out) })
+		failing.Go(func() error { return f.inflict(ctx, l.processes[f.layer][f.index], start, out) })
 	}
-	for round := range p.rounds {
-		time.Sleep(time.Until(start.Add(time.Duration(round+1) * p.interval)))
-		if l.page != "" {
-			if err := scrape(l.page); err != nil {
-				return nil, w, err
-			}
-		}
-	}
+	time.Sleep(time.Until(start.Add(time.Duration(p.rounds) * p.interval)))
 	if err := failing.Wait(); err != nil {
 		return nil, w, err
 	}
-	if p.to == "mimir" && !p.burst {
+	if p.to == "mimir" {
 		healthy := time.Now()
 		waits := func(a *agent) bool { return !a.sentSince(healthy) }
 		if err := series.Until("each node is acknowledged", func() (bool, error) { return !slices.ContainsFunc(nodes, waits), nil }); err != nil {
@@ -224,7 +209,7 @@ func live(ctx context.Context, m *series.Machine) error {
 
 // stop ends all receivers. Each sends a last collection.
 func stop(nodes []*agent) error {
-	var stopping group
+	var stopping errgroup.Group
 	for _, a := range nodes {
 		stopping.Go(func() error {
 			err := a.receiver.Shutdown(context.Background())
@@ -247,25 +232,4 @@ func (p *plan) report(out io.Writer, l *layers, nodes []*agent) (made cost) {
 		made.refused, made.forGood, made.dropped)
 	l.report(out, made.collections, made.points)
 	return made
-}
-
-// group runs functions and keeps their errors.
-type group struct {
-	sync.WaitGroup
-	mu  sync.Mutex
-	err error
-}
-
-func (g *group) Go(f func() error) {
-	g.WaitGroup.Go(func() {
-		err := f()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.err = errors.Join(g.err, err)
-	})
-}
-
-func (g *group) Wait() error {
-	g.WaitGroup.Wait()
-	return g.err
 }

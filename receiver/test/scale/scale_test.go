@@ -221,23 +221,3 @@ func TestAQueueSendsUntilTheGatewayAccepts(t *testing.T) {
 	require.NoError(t, s.report(&out, 1))
 	assert.Contains(t, out.String(), "1 of 1 points, in 1 requests")
 }
-
-func TestNodesOfABurstWaitForEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, sent := newBarrier(3), atomic.Int32{}
-		node := func() {
-			b.wait()
-			sent.Add(1)
-		}
-		for round := range int32(2) {
-			go node()
-			go node()
-			synctest.Wait()
-			assert.Equal(t, 3*round, sent.Load())
-			node()
-			synctest.Wait()
-			assert.Equal(t, 3*round+3, sent.Load())
-		}
-	})
-	(*barrier)(nil).wait()
-}

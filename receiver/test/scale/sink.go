@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -18,21 +17,8 @@ import (
 
 // sink accepts OTLP and counts the points.
 type sink struct {
-	url                     string
 	away                    time.Time // it rejects requests until then
-	server                  *http.Server
 	requests, bytes, points atomic.Int64
-}
-
-func startSink(away time.Duration) (*sink, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s := &sink{url: "http://" + l.Addr().String(), away: time.Now().Add(away)}
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.server.Serve(l) }()
-	return s, nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -59,5 +45,3 @@ func (s *sink) report(out io.Writer, points int) error {
 		s.points.Load(), points, s.requests.Load(), float64(s.bytes.Load())/float64(s.requests.Load())/1e3)
 	return err
 }
-
-func (s *sink) close() { _ = s.server.Close() }
