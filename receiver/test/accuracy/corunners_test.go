@@ -21,8 +21,8 @@ var corunners = flag.Int("corunners", 0, "machines of the table of two programs 
 // both runs both programs.
 const both = -1
 
-// runPrograms runs a machine of two programs without a receiver, and returns its true energies and the CPU time of the
-// programs. Only the program with the index alone runs, or both.
+// runPrograms runs a machine of two programs without a receiver, and returns its true energies and
+// the CPU time of the programs. Only the program with the index alone runs, or both.
 func runPrograms(tb testing.TB, sc simScenario, alone int) (t simTotals, ran [2]time.Duration) {
 	l := build(tb, treeDir(tb), sc, "")
 	l.each(func(time.Duration) {

@@ -111,8 +111,9 @@ func spin(t *hostsim.Task, spins bool) {
 	}
 }
 
-// counting returns settings on a machine that counts hardware events, by the options that differ. Static power is the
-// true one, because errors of static power hardly change the misattributed energy.
+// counting returns settings on a machine that counts hardware events, by the options that differ.
+// Static power is the true one, because errors of static power hardly change the misattributed
+// energy.
 func counting(common string, names ...string) (all []simSetting) {
 	for _, name := range names {
 		s := named(common + ", " + name)

@@ -14,11 +14,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load rises and falls
-// within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
-// With nights the load is at least that, and varies within the 10 s; see arrive. The windows of the receiver are then
-// taken too, those of less than a second once a second. If the cards are measured, they have the load in place of the
-// sockets, and the whole length is a day.
+// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load
+// rises and falls within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to
+// the next. after is called every 10 s. With nights the load is at least that, and varies within
+// the 10 s; see arrive. The windows of the receiver are then taken too, those of less than a second
+// once a second. If the cards are measured, they have the load in place of the sockets, and the
+// whole length is a day.
 func (l *simulator) day(length time.Duration, after func()) {
 	const step = 10 * time.Second
 	whole := 24 * time.Hour
@@ -57,13 +58,15 @@ type dayLoad struct {
 	task   *hostsim.Task
 	demand *float64
 	most   float64
-	// mean and jobs are the number of jobs. They arrive independently of each other, and each keeps one CPU busy for half
-	// a second on average, exponentially distributed. At low load there are moments without any.
+	// mean and jobs are the number of jobs. They arrive independently of each other, and each keeps
+	// one CPU busy for half a second on average, exponentially distributed. At low load there are
+	// moments without any.
 	mean float64
 	jobs int
 }
 
-// dayLoads replaces the demands of all tasks, or of all users of cards if these are measured, until restore.
+// dayLoads replaces the demands of all tasks, or of all users of cards if these are measured, until
+// restore.
 func (l *simulator) dayLoads() (loads []dayLoad, restore func()) {
 	demands := map[*float64]float64{}
 	replace := func(demand *float64) { demands[demand], *demand = *demand, 0 }

@@ -15,7 +15,8 @@ import (
 // dev/simulation.md has the measured figures and their sources.
 var simEffects = []simScenario{
 	effect("none", func(*simulator, *hostsim.Socket) {}),
-	// The power at rest walks by 0.1 % in each half hour, up or down. The workloads run a day after training has begun.
+	// The power at rest walks by 0.1 % in each half hour, up or down. The workloads run a day after
+	// training has begun.
 	effect("drift", func(l *simulator, s *hostsim.Socket) {
 		s.Drift = walk(s.Idle)
 		l.since = func() { s.Drift = func(at time.Duration) float64 { return walk(s.Idle)(at + 24*time.Hour) } }
@@ -28,7 +29,8 @@ var simEffects = []simScenario{
 	effect("heat", func(_ *simulator, s *hostsim.Socket) {
 		s.Leakage = &hostsim.Leakage{Share: 0.025, Constant: 20 * time.Second}
 	}),
-	// The socket draws 101 W until the average of 28 s, the usual time window of RAPL's PL1, reaches 80 W.
+	// The socket draws 101 W until the average of 28 s, the usual time window of RAPL's PL1,
+	// reaches 80 W.
 	effect("turbo budget", func(_ *simulator, s *hostsim.Socket) {
 		s.Turbo = &hostsim.Turbo{One: 1, All: 1, Limit: 80, Window: 28 * time.Second}
 	}),
@@ -48,7 +50,8 @@ var simEffects = []simScenario{
 	}),
 }
 
-// effect returns a machine that has 30 W at rest and 101 W at full load, with its workloads and an effect.
+// effect returns a machine that has 30 W at rest and 101 W at full load, with its workloads and an
+// effect.
 func effect(name string, change func(*simulator, *hostsim.Socket)) simScenario {
 	return simScenario{name: name, build: func(l *simulator) {
 		l.on(straight(8, 30, 101))

@@ -6,18 +6,14 @@ package main
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func machineWith(t *testing.T, effect string) *simulator {
-	i := slices.IndexFunc(simEffects, func(sc simScenario) bool { return sc.name == effect })
-	require.GreaterOrEqual(t, i, 0, effect)
-	return build(t, t.TempDir(), simEffects[i], "")
+	return build(t, t.TempDir(), simScenarioOf(t, effect), "")
 }
 
 // until lets time pass. It returns the true power of the package at rest and above, and that by its counter, in W.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,8 +32,8 @@ var gpuSettings = slices.Concat(
 		"fixed, fdinfo (xe), 1 s", "fixed, fdinfo (amdgpu), 1 s", "fixed, library, 1 s", "trained, fdinfo (xe), 1 s", "trained, library, 1 s",
 	),
 	[]simSetting{
-		{name: "Kepler's rule, 5 s", driver: "nvidia", kepler: 5 * time.Second},
-		{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
+		{name: "Kepler's rule, 5 s", driver: "nvidia", by: keplersRule(false)},
+		{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", by: keplersRule(true)},
 	},
 )
 
@@ -254,77 +256,79 @@ func (l *simulator) passOnCards(length time.Duration) {
 	}
 }
 
-// keplerGPUs is Kepler's rule for GPUs since 0.11 (internal/device/gpu/nvidia and
-// internal/monitor): each interval the power of the moment, less the lowest one that was seen, is
-// divided by the utilization that the driver answers with for the timestamp 0, that is of all
-// samples that it has kept, and equally among those that have the card open where there is none; a
-// slice weighs what its own activity is, whatever its size. The energy of a process is its power
-// times the interval. The energy of the card is its counter.
-type keplerGPUs struct {
-	library *hostsim.Library
-	peak    bool // of several samples of a process it takes the largest, else the driver answers with the mean
-	lowest  map[*hostsim.GPU]float64
-	energy  map[int]float64 // by PID, in J
-}
-
-func (k *keplerGPUs) observe(m *hostsim.Machine, interval time.Duration) {
-	for _, g := range m.GPUs {
-		k.lowest[g] = min(k.lowest[g], g.Watts)
-		weights, total := k.weights(g), 0.0
-		for _, weight := range weights {
-			total += weight
-		}
-		for pid, weight := range weights {
-			part := 1 / float64(len(weights))
-			if total > 0 {
-				part = weight / total
-			}
-			k.energy[pid] += (g.Watts - k.lowest[g]) * interval.Seconds() * part
-		}
+// keplersRule returns a function that measures Kepler's rule for GPUs since 0.11
+// (internal/device/gpu/nvidia and internal/monitor), which has seen the cards at rest. Every 5 s,
+// the power of the moment, less the lowest one that was seen, is divided as keplerShares says. The
+// energy of a process is its power times the interval. The energy of the card is its counter.
+func keplersRule(peak bool) func(*testing.T, simScenario, time.Duration) accuracy {
+	return func(t *testing.T, sc simScenario, horizon time.Duration) (a accuracy) {
+		root := treeDir(t)
+		synctest.Test(t, func(t *testing.T) { // no time passes for the library
+			l := build(t, root, sc, "nvidia")
+			l.driver = "" // nothing polls
+			a = l.runKepler(peak, horizon)
+		})
+		return a
 	}
 }
 
-// weights returns the weight of each process that has the card open.
-func (k *keplerGPUs) weights(g *hostsim.GPU) map[int]float64 {
-	weights, users := map[int]float64{}, map[int]int{}
-	utilization, activity := k.library.Utilization(g, k.peak), k.library.Activity(g)
-	for _, c := range g.Contexts {
-		users[c.Slice]++
-	}
-	for _, c := range g.Contexts {
-		weights[c.Task.PID] = utilization[c.Task.PID]
-		if g.Slices != nil {
-			weights[c.Task.PID] = activity[c.Slice] / float64(users[c.Slice])
-		}
-	}
-	return weights
-}
-
-// runKepler runs a scenario under Kepler's rule, after it has seen the cards at rest.
-func (l *simulator) runKepler(setting simSetting, horizon time.Duration) accuracy {
+func (l *simulator) runKepler(peak bool, horizon time.Duration) accuracy {
+	const every = 5 * time.Second
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
-	k := &keplerGPUs{
-		library: hostsim.NewLibrary(l.machine, l.machine.Host.Booted), peak: setting.peak, lowest: map[*hostsim.GPU]float64{}, energy: map[int]float64{},
-	}
+	library := hostsim.NewLibrary(l.machine, l.machine.Host.Booted)
+	lowest, energy := map[*hostsim.GPU]float64{}, map[int]joules{} // by PID
 	for _, g := range l.machine.GPUs {
-		k.lowest[g] = g.Idle
+		lowest[g] = g.Idle
 	}
-	l.driver = "" // nothing polls
 	l.run(horizon, func() {
-		if l.at%setting.kepler == 0 {
-			k.observe(l.machine, setting.kepler)
+		if l.at%every > 0 {
+			return
+		}
+		for _, g := range l.machine.GPUs {
+			lowest[g] = min(lowest[g], g.Watts)
+			for pid, share := range keplerShares(library, g, peak) {
+				energy[pid] = energy[pid].Plus(joules{Package: (g.Watts - lowest[g]) * every.Seconds() * share})
+			}
 		}
 	})
 	t := l.totals()
 	for _, w := range l.workloads {
-		var j joules
 		for _, task := range w.tasks {
-			j.Package += k.energy[task.PID]
+			t.reported[w.name] = t.reported[w.name].Plus(energy[task.PID])
 		}
-		t.reported[w.name], t.reported[nodeEnergy] = j, t.reported[nodeEnergy].Plus(j)
+		t.reported[nodeEnergy] = t.reported[nodeEnergy].Plus(t.reported[w.name])
 	}
 	for _, g := range l.machine.GPUs {
-		t.idle[nodeEnergy] = t.idle[nodeEnergy].Plus(joules{Package: k.lowest[g] * horizon.Seconds()})
+		t.idle[nodeEnergy] = t.idle[nodeEnergy].Plus(joules{Package: lowest[g] * horizon.Seconds()})
 	}
 	return t.accuracy()
+}
+
+// keplerShares returns the shares of the processes that have a card open: by the utilization that
+// the driver answers with for the timestamp 0, that is of all samples that it has kept, and equal
+// ones if there is none. With peak, Kepler takes the largest of several samples of a process, else
+// the driver answers with the mean. A process of a slice weighs what the slice's own activity is,
+// whatever its size.
+func keplerShares(library *hostsim.Library, g *hostsim.GPU, peak bool) map[int]float64 {
+	shares, users := map[int]float64{}, map[int]int{}
+	utilization, activity := library.Utilization(g, peak), library.Activity(g)
+	for _, c := range g.Contexts {
+		users[c.Slice]++
+	}
+	for _, c := range g.Contexts {
+		shares[c.Task.PID] = utilization[c.Task.PID]
+		if g.Slices != nil {
+			shares[c.Task.PID] = activity[c.Slice] / float64(users[c.Slice])
+		}
+	}
+	total := 0.0
+	for _, share := range shares {
+		total += share
+	}
+	for pid := range shares {
+		if shares[pid] /= total; total == 0 {
+			shares[pid] = 1 / float64(len(shares))
+		}
+	}
+	return shares
 }

@@ -54,7 +54,9 @@ func (s *simSetting) title() string { return cmp.Or(s.as, s.name) }
 // toolSettings are the rules of the other tools.
 func toolSettings() (all []simSetting) {
 	for _, other := range otherTools {
-		all = append(all, simSetting{name: other.name, tool: true})
+		all = append(all, simSetting{name: other.name, by: func(t *testing.T, sc simScenario, _ time.Duration) accuracy {
+			return othersOnce(t, sc)[other.name]
+		}})
 	}
 	return all
 }
@@ -183,7 +185,8 @@ func counted(z *hostsim.Zone, before, now uint64) float64 {
 	return float64(now-before) / 1e6
 }
 
-// addTask adds the part of an interval that procfs shows of a task. Ticks are divided among the sockets by the samples.
+// addTask adds the part of an interval that procfs shows of a task. Ticks are divided among the
+// sockets by the samples.
 func addTask(i *rules.Interval, t *hostsim.Task, before, now seenTask) {
 	user := &i.Users[now.user]
 	ticks := (now.used.Truncate(hostsim.Tick) - before.used.Truncate(hostsim.Tick)).Seconds()

@@ -5,9 +5,7 @@
 package main
 
 import (
-	"encoding/csv"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // simScenario is a machine and its workloads.
@@ -179,8 +178,8 @@ func steadyMix(l *simulator) {
 	l.container("db", 0, 0.25)
 }
 
-// within reports whether a time is in a part of each period, from an offset on. No window of 10 ms begins at the
-// offsets of the scenarios.
+// within reports whether a time is in a part of each period, from an offset on. No window of 10 ms
+// begins at the offsets of the scenarios.
 func within(at, period, from, length time.Duration) bool {
 	in := at % period
 	return in >= from && in < from+length
@@ -212,8 +211,7 @@ func (l *simulator) withChildren(w *simWorkload) {
 
 // jobs adds a workload of containers. In every period, start starts one, which lives for 3 s.
 func (l *simulator) jobs(period, from time.Duration, start func(*simWorkload)) {
-	job := &simWorkload{name: "job"}
-	l.workloads = append(l.workloads, job)
+	job := l.workload("job")
 	l.each(func(at time.Duration) {
 		switch at % period {
 		case from:
@@ -282,19 +280,14 @@ func simCoreCurves(tb testing.TB) []simCurve {
 }
 
 func curvesOf(tb testing.TB, name string) (curves []simCurve) {
-	f, err := os.Open(filepath.Join("testdata", name))
-	require.NoError(tb, err)
-	defer func() { _ = f.Close() }()
-	r := csv.NewReader(f)
-	r.Comment = '#'
-	rows, err := r.ReadAll()
+	all, err := table.Read(filepath.Join("testdata", name))
 	require.NoError(tb, err)
 	number := func(s string) float64 {
 		n, err := strconv.ParseFloat(s, 64)
 		require.NoError(tb, err)
 		return n
 	}
-	for _, row := range rows[1:] {
+	for _, row := range all.Rows {
 		if n := len(curves); n == 0 || curves[n-1].cpu != row[0] {
 			curves = append(curves, simCurve{cpu: row[0], threads: int(number(row[1]))})
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -36,17 +37,14 @@ type simSetting struct {
 	warm time.Duration
 	// driver is the driver of the cards of a machine, if the cards are measured.
 	driver string
-	// kepler, if set, is how often Kepler's rule for cards reads, in place of the receiver; peak: see keplerGPUs.
-	kepler time.Duration
-	peak   bool
-	// tool states that the rule of another tool of this name is measured, in place of the receiver's.
-	tool bool
+	// by, if set, measures the rule of another tool in place of the receiver.
+	by func(*testing.T, simScenario, time.Duration) accuracy
 }
 
-// named returns the setting that a name states, option by option. Other options are those of simpleConfig, with CPU
-// time of BPF programs. An option is a key of simOptions, a static power model, a weight of packages, the weight of a
-// zone kind (DRAM by memory), a value (preset kepler, smt_weight 0.6), or the length of windows. If a model is trained,
-// it is trained for a day.
+// named returns the setting that a name states, option by option. Other options are those of
+// simpleConfig, with CPU time of BPF programs. An option is a key of simOptions, a static power
+// model, a weight of packages, the weight of a zone kind (DRAM by memory), a value (preset kepler,
+// smt_weight 0.6), or the length of windows. If a model is trained, it is trained for a day.
 func named(name string) simSetting {
 	s := simSetting{name: name, source: cpu.KindBPF, attribution: simpleConfig().Attribution}
 	s.attribution.Weight = map[power.Kind]config.Weight{}
@@ -174,8 +172,8 @@ var simScopes = slices.Concat(
 		"scope zone, trained, DRAM by memory_cpu_time, 100 ms, BPF"),
 )
 
-// simThreads are settings with less for threads that share a core, with a correct static power model. Two busy threads
-// draw 1.2 times the power of one, so the weight 0.6 is correct.
+// simThreads are settings with less for threads that share a core, with a correct static power
+// model. Two busy threads draw 1.2 times the power of one, so the weight 0.6 is correct.
 var simThreads = slices.Concat(
 	among(ofThreads, "fixed, smt_weight 0.6, 10 s, BPF", "fixed, smt_weight 0.55, 1 s, BPF", "fixed, smt_weight 0.6, 1 s, BPF",
 		"fixed, smt_weight 0.65, 1 s, BPF", "fixed, smt_weight 0.55, 100 ms, BPF", "fixed, smt_weight 0.6, 100 ms, BPF",

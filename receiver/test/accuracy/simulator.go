@@ -156,18 +156,22 @@ func (l *simulator) on(sockets ...*hostsim.Socket) {
 	l.machine = hostsim.NewMachine(l.root, sockets...)
 }
 
+// workload adds a workload without processes.
+func (l *simulator) workload(name string) *simWorkload {
+	l.workloads = append(l.workloads, &simWorkload{name: name})
+	return l.workloads[len(l.workloads)-1]
+}
+
 // process adds a process of the host that demands n CPUs of a socket.
 func (l *simulator) process(name string, socket int, demand float64) *simWorkload {
-	w := &simWorkload{name: name}
-	l.workloads = append(l.workloads, w)
+	w := l.workload(name)
 	l.begin(w, "/system.slice/"+name+".service", socket, demand)
 	return w
 }
 
 // container adds a workload of one container with one process.
 func (l *simulator) container(name string, socket int, demand float64) *simWorkload {
-	w := &simWorkload{name: name}
-	l.workloads = append(l.workloads, w)
+	w := l.workload(name)
 	l.contain(w, socket, demand)
 	return w
 }
@@ -242,24 +246,22 @@ func (w *simWorkload) entity() string {
 
 // measure measures a scenario under a setting for a time, in whole collections.
 func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) (a accuracy) {
-	switch {
-	case setting.tool:
-		return othersOnce(t, sc)[setting.name]
-	case setting.driver != "": // goroutines poll the cards, by a clock that is simulated for all of them
-		root := treeDir(t)
-		synctest.Test(t, func(t *testing.T) { a = measureIn(t, root, sc, setting, horizon) })
-		return a
+	if setting.by != nil {
+		return setting.by(t, sc, horizon)
 	}
-	return measureIn(t, treeDir(t), sc, setting, horizon)
+	root := treeDir(t)
+	if setting.driver == "" {
+		return measureIn(t, root, sc, setting, horizon)
+	}
+	// Goroutines poll the cards, by a clock that is simulated for all of them.
+	synctest.Test(t, func(t *testing.T) { a = measureIn(t, root, sc, setting, horizon) })
+	return a
 }
 
 // measureIn runs the real receiver. What it has learned of the machine before, it has from
 // setting.learns.
 func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	l := build(t, root, sc, setting.driver)
-	if setting.kepler > 0 {
-		return l.runKepler(setting, horizon)
-	}
 	storage := ""
 	if setting.learns > 0 && setting.driver == "" {
 		storage = filepath.Join(t.TempDir(), "trained")
@@ -324,7 +326,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 		}
 		switch setting.source {
 		case cpu.KindBPF:
-			l.readByBPF(m)
+			kernel := hostsim.NewKernel(l.machine)
+			readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
 		case cpu.KindClocks:
 			readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, l.machine.Host.CPUClock) })
 		}
@@ -365,19 +368,13 @@ func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.Key
 	}
 }
 
-// readByBPF makes BPF programs of a simulated kernel the CPU time source.
-func (l *simulator) readByBPF(m *machine.Machine) {
-	kernel := hostsim.NewKernel(l.machine)
-	readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
-}
-
 // readFrom sets the CPU time source.
 func readFrom(m *machine.Machine, open func(cpu.Options) cpu.Source) {
 	m.OpenCPU = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
-// onceBy holds results of functions by a key. Each function is called once, also if several tests need its result at
-// the same time.
+// onceBy holds results of functions by a key. Each function is called once, also if several tests
+// need its result at the same time.
 type onceBy[T any] struct{ byKey sync.Map }
 
 func (r *onceBy[T]) get(key string, f func() T) T {
@@ -459,18 +456,15 @@ func (l *simulator) record(md pmetric.Metrics) {
 				continue
 			}
 			for _, p := range m.Sum().DataPoints().All() {
-				l.read(simSeries{metric: m.Name(), resource: resource.String(), of: of}, p)
+				zone, _ := p.Attributes().Get("energy.zone")
+				state, hasState := p.Attributes().Get("energy.state")
+				l.series[simSeries{
+					metric: m.Name(), resource: resource.String(), of: of, zone: zone.Str(),
+					idle: hasState && state.Str() == "idle", start: p.StartTimestamp(),
+				}] = p.DoubleValue()
 			}
 		}
 	}
-}
-
-func (l *simulator) read(s simSeries, p pmetric.NumberDataPoint) {
-	zone, _ := p.Attributes().Get("energy.zone")
-	state, hasState := p.Attributes().Get("energy.state")
-	s.idle = hasState && state.Str() == "idle"
-	s.zone, s.start = zone.Str(), p.StartTimestamp()
-	l.series[s] = p.DoubleValue()
 }
 
 // workloadOf returns the name of the workload that a resource belongs to, or "".
@@ -500,7 +494,7 @@ func (l *simulator) readDoubts(of string, m pmetric.Metric) {
 
 // simScenarioOf returns the scenario with a name.
 func simScenarioOf(t *testing.T, name string) simScenario {
-	all := simAll()
+	all := slices.Concat(simAll(), simEffects, gpuScenarios)
 	i := slices.IndexFunc(all, func(sc simScenario) bool { return sc.name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]

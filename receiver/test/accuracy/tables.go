@@ -85,7 +85,7 @@ func measurements(t *testing.T) []*measurement {
 	}
 }
 
-// onCurves returns the scenarios of machines with power curves at each load.
+// onCurves returns a scenario of each machine with a power curve at each load.
 func onCurves(curves []simCurve, loads []float64, scenario func(simCurve, float64) simScenario) (all []simScenario) {
 	for _, c := range curves {
 		for _, load := range loads {
@@ -144,16 +144,13 @@ func (m *measurement) table() *table.Table {
 	for _, f := range m.figures {
 		rows.Columns = append(rows.Columns, f.name)
 	}
-	for i, n := 0, 0; i < len(m.scenarios); i += n {
+	for i := range m.scenarios {
 		name := m.scenarios[i].title()
-		for n = 0; i+n < len(m.scenarios) && m.scenarios[i+n].title() == name; {
-			n++
+		if i > 0 && name == m.scenarios[i-1].title() {
+			continue
 		}
 		for k := range m.settings {
-			var machines []*accuracy
-			for _, cells := range m.cells[i : i+n] {
-				machines = append(machines, cells[k])
-			}
+			machines := m.machines(name, k)
 			if slices.Contains(machines, nil) {
 				continue
 			}
@@ -165,6 +162,16 @@ func (m *measurement) table() *table.Table {
 		}
 	}
 	return rows
+}
+
+// machines returns the measured machines of a row.
+func (m *measurement) machines(row string, setting int) (machines []*accuracy) {
+	for i := range m.scenarios {
+		if m.scenarios[i].title() == row {
+			machines = append(machines, m.cells[i][setting])
+		}
+	}
+	return machines
 }
 
 func (sc *simScenario) title() string { return cmp.Or(sc.row, sc.name) }
@@ -264,16 +271,6 @@ func headline(accuracy, curves, nights, effects, events *measurement) string {
 	return all.Markdown()
 }
 
-// machines returns the measured machines of a row.
-func (m *measurement) machines(row string, setting int) (machines []*accuracy) {
-	for i := range m.scenarios {
-		if m.scenarios[i].title() == row {
-			machines = append(machines, m.cells[i][setting])
-		}
-	}
-	return machines
-}
-
 // simAll returns all scenarios in the order of the tables.
 func simAll() []simScenario { return slices.Concat(simScenarios, simHardware) }
 
@@ -310,7 +307,8 @@ func idleTable(t *testing.T) *table.Table {
 	return all
 }
 
-// idleShares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
+// idleShares returns the shares of the workloads, of other processes and of unattributed energy in
+// the node's idle energy.
 func (t *simTotals) idleShares(tb testing.TB) (shares []float64) {
 	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
 	node, processes := t.idle[nodeEnergy], t.idle[processEnergy]

@@ -25,7 +25,7 @@ func cheap(sc *simScenario, s *simSetting) bool {
 	switch {
 	case sc.name == largeScenario, slices.ContainsFunc(simEffects, func(e simScenario) bool { return e.name == sc.name }), s.warm > 0:
 		return false
-	case s.tool, s.kepler > 0:
+	case s.by != nil:
 		return true
 	case s.driver != "":
 		return s.learns == 0 && s.config().WindowLength() > 0

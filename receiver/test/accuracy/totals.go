@@ -16,7 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
 )
 
-// joules is energy by zone kind. The energy of cards, if the machine has some, is in the place of packages.
+// joules is energy by zone kind. The energy of cards, if the machine has some, is in the place of
+// packages.
 type joules = rules.Energy
 
 func less(a, b joules) joules { return joules{Package: a.Package - b.Package, DRAM: a.DRAM - b.DRAM} }
@@ -79,8 +80,9 @@ type simTotals struct {
 	workloads []string
 	entities  map[string]string // of each workload: process or container
 	sockets   int
-	// reported and idle are the active and the idle energy of each workload, and of all series of each metric. truth is
-	// the energy that each workload caused, all energy aboveIdle, and the energy atRest.
+	// reported and idle are the active and the idle energy of each workload, and of all series of
+	// each metric. truth is the energy that each workload caused, all energy aboveIdle, and the
+	// energy atRest.
 	reported, idle, truth map[string]joules
 	// uncertainties are the standard deviations of the energy of the measurement, by metric,
 	// workload and zone, where they were emitted.

@@ -114,7 +114,8 @@ func part(figures []doubted, of func(*doubted) bool) (part float64, n int) {
 	return float64(held) / float64(n), n
 }
 
-// sharings returns the sorted errors of shares of workloads that is selects, by what is known of them.
+// sharings returns the sorted errors of shares of workloads that is selects, by what is known of
+// them.
 func sharings(figures []doubted, is func(*doubted) bool) map[string][]float64 {
 	by := map[string][]float64{}
 	for i := range figures {
@@ -161,22 +162,17 @@ func ofTheNode(d *doubted) bool { return d.workload == "" }
 
 // writeUncertainty writes the tables of uncertainties, if all figures are measured.
 func writeUncertainty(t *testing.T) {
-	curves, nights := slices.Concat(simCurves(t), simCoreCurves(t)), []float64{0, 0.02, 0.05, 0.1}
-	var afterEach []simScenario
-	for _, c := range curves {
-		for _, night := range nights {
-			sc := afterNights(c, night, 0.1)
-			sc.row = nightsAt(night)
-			afterEach = append(afterEach, sc)
-		}
-	}
+	nights := []float64{0, 0.02, 0.05, 0.1}
+	afterEach := onCurves(slices.Concat(simCurves(t), simCoreCurves(t)), nights, func(c simCurve, night float64) simScenario {
+		sc := afterNights(c, night, 0.1)
+		sc.row = nightsAt(night)
+		return sc
+	})
 	// The time of training is that of the other tables, which have some of the same runs.
-	onScenarios := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), horizon: simHorizon}
-	onCurves := &measurement{
-		file: "uncertainty of nodes", scenarios: afterEach, settings: among(nil, "trained, 10 s, BPF"), horizon: curveHorizon,
-	}
-	figures, nodes := onScenarios.run(t, everything).doubted(), onCurves.run(t, everything).doubted()
-	if !onScenarios.isComplete() || !onCurves.isComplete() {
+	busy := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), horizon: simHorizon}
+	quiet := &measurement{file: "uncertainty of nodes", scenarios: afterEach, settings: among(nil, "trained, 10 s, BPF"), horizon: curveHorizon}
+	figures, nodes := busy.run(t, everything).doubted(), quiet.run(t, everything).doubted()
+	if !busy.isComplete() || !quiet.isComplete() {
 		return
 	}
 	held := table.New("figures", "of", "truth within one standard deviation", "count")
@@ -185,14 +181,14 @@ func writeUncertainty(t *testing.T) {
 			held.Add(of, what, fmt.Sprintf("%.0f", 100*p), strconv.Itoa(n))
 		}
 	}
-	for _, setting := range onScenarios.settings {
+	for _, setting := range busy.settings {
 		row("workloads", setting.name, figures, func(d *doubted) bool { return ofWorkloads(d) && d.setting == setting.name })
 	}
 	for _, zone := range []power.Kind{power.Package, power.DRAM} {
 		row("workloads", string(zone), figures, func(d *doubted) bool { return ofWorkloads(d) && d.zone == zone })
 	}
 	row("workloads", "all", figures, ofWorkloads)
-	held.Add("workloads", "deviations from every other scenario alone", fmt.Sprintf("%.0f", 100*heldOut(figures, onScenarios.scenarios)), "")
+	held.Add("workloads", "deviations from every other scenario alone", fmt.Sprintf("%.0f", 100*heldOut(figures, busy.scenarios)), "")
 	for _, night := range nights {
 		row("nodes", "load curves, "+nightsAt(night), nodes, func(d *doubted) bool { return ofTheNode(d) && d.row == nightsAt(night) })
 	}

@@ -38,13 +38,15 @@ func (t *Table) Markdown() string {
 // Line returns a row in Markdown.
 func Line(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
 
-// Read reads a CSV file.
+// Read reads a CSV file. Lines that begin with # are comments.
 func Read(path string) (*Table, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	r := csv.NewReader(bytes.NewReader(data))
+	r.Comment = '#'
+	rows, err := r.ReadAll()
 	if err == nil && len(rows) == 0 {
 		err = io.ErrUnexpectedEOF
 	}
