@@ -38,15 +38,16 @@ type Account struct {
 	Start time.Time
 	// CPU is the CPU time since Start, of the node's CPUs.
 	CPU units.CPUTime
-	// Nothing is added to an account that ended.
+	// An account that has ended receives no energy.
 	Lifetime
 
 	amounts []kindAmounts // by kind; further kinds have 0
 
 	refs     int32                // claimants that may still add to it
 	claimant attribution.Claimant // of a process: its newest claimant, or unset after its release
-	// restored marks an account of a state that has not continued yet. It does not count as
-	// ended: if limits are lower than before, it would take the place of an account that ends now.
+	// restored is set for an account of a restored state until the account continues. Until then it
+	// does not count as ended: otherwise, if the limits were lowered, restored accounts would use
+	// up the room for accounts that end now.
 	restored restored
 
 	rank      rank  // while it has a series
@@ -58,7 +59,7 @@ type Account struct {
 	request     uint64 // the argument of SetRequest
 }
 
-// restored is the part of an account in a state.
+// restored is the status of an account in the state that was restored.
 type restored uint8
 
 const (
@@ -67,8 +68,8 @@ const (
 	wasLive
 )
 
-// kindAmounts are the amounts of an account in one kind, and the number of the first emission of
-// its series, 0 before it.
+// kindAmounts holds the amounts of an account in one kind. first is the number of the first
+// emission of its series, or 0 before it.
 type kindAmounts struct {
 	Amounts
 	first uint64

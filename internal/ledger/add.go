@@ -113,8 +113,7 @@ func (l *Ledger) eachGroup(id attribution.Claimant, yield func(*Account)) {
 	}
 }
 
-// unsettled returns the recent energy of a process that is a candidate, which is not in an account
-// yet.
+// unsettled returns the recent energy of a candidate process that is not in an account yet.
 func (l *Ledger) unsettled(id attribution.Claimant) units.Energy {
 	if row, ok := l.adding.Find(id, false); ok {
 		return sumOf(l.adding.Active(row)).Recent

@@ -20,7 +20,7 @@ type claimant struct {
 	pid      int32         // 0 for claimants of processes without names
 
 	accounts [identity.NumEntities]int32 // index of its account of each entity, or unset
-	early    bool                        // it was opened before the first interval, or before the first one since the ledger was restored
+	early    bool                        // opened before the first interval after New or Restore
 	running  bool
 	leaves   bool // Leave was called
 
@@ -52,7 +52,7 @@ func newOwned(o *identity.Owner) *claimant {
 	return c
 }
 
-// owner returns the owner of a claimant, without Process.Created unless that was set.
+// owner returns the owner of a claimant. Process.Created is empty unless Open set it.
 func (c *claimant) owner() (o identity.Owner) {
 	o.Workload = c.workload.Value()
 	p, of := &o.Process, c.program.Value()

@@ -11,8 +11,8 @@ import (
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline. In
 // the first interval after Restore, series of workloads start at the end of the restored interval,
-// because an older process may be in the workload. After State.StartOver the series of a process
-// starts there as well: a ledger whose state was not stored may have emitted it with a later start.
+// because an older process may be in the workload. After State.StartOver the series of processes
+// start there as well: an earlier ledger may already have emitted a series that starts at since.
 func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claimant {
 	id := l.sharer.Open()
 	c := newOwned(&owner)
@@ -68,7 +68,7 @@ func (l *Ledger) Continues(owner *identity.Owner) bool {
 	return a != nil && (!a.Ended() || a.restored == wasLive)
 }
 
-// Process returns the process of a claimant. Its Created, which is a text, may be empty.
+// Process returns the process of a claimant. Created may be empty.
 func (l *Ledger) Process(id attribution.Claimant) identity.Process {
 	return l.claimants[id].owner().Process
 }
@@ -110,8 +110,8 @@ func (l *Ledger) Exclude(id attribution.Claimant) {
 	l.sharer.Exclude(id)
 }
 
-// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. All
-// containers must have the same unit. A container with the request 0, which is the initial value,
+// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit
+// must be the same for all containers. A container with the request 0, which is the initial value,
 // carries no idle energy.
 func (l *Ledger) SetRequest(id attribution.Claimant, request uint64) {
 	holder := idleHolder(&l.claimants[id].accounts)

@@ -26,7 +26,7 @@ type contest struct {
 type candidate struct {
 	rank   rank
 	earned units.Energy // energy since the candidate has no series
-	// notBefore is the earliest start of its series, in nanoseconds since 1970.
+	// notBefore is the earliest start of its series, in Unix nanoseconds.
 	notBefore int64
 	// ended is the account of its last series. It is unset after the end was acknowledged, and only
 	// then the next series can begin. It is always unset for a process, which continues its last
@@ -39,8 +39,8 @@ type candidate struct {
 }
 
 // awardSeries gives the series of an entity to its largest users. It is called at the end of a
-// collection, after the shares of the last interval were added to the accounts, and before the
-// shares of candidates are added to the overflow series.
+// collection. The accounts must have the shares of the last interval. The shares of candidates are
+// moved to other accounts afterwards.
 func (l *Ledger) awardSeries(entity identity.Entity) {
 	if len(l.candidates[entity]) == 0 {
 		return
@@ -104,8 +104,7 @@ func (l *Ledger) mayBegin(entity identity.Entity, w *candidate) bool {
 	return energy > 0 && energy >= l.cfg.Limits[entity].MinEnergy
 }
 
-// unmoved returns the energy of a candidate that is still in its account, so that it does not count
-// for its rank yet.
+// unmoved returns the energy in the account of a candidate. It is not part of the rank yet.
 func (l *Ledger) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
 	if entity == identity.ProcessEntity {
 		return 0, 0
@@ -125,7 +124,7 @@ func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 		}
 		if entity == identity.ProcessEntity {
 			if a.claimant == unset || a.refs > 1 {
-				continue // it passes from one claimant to another
+				continue // the series passes to another claimant
 			}
 			if c := l.claimants[a.claimant]; !c.running && !l.sharer.Defers(a.claimant) {
 				if c.leaves {
@@ -212,8 +211,7 @@ func (l *Ledger) beginSeries(account int32) {
 	}
 }
 
-// notBefore returns the earliest start of the series of a claimant's process, in nanoseconds since
-// 1970.
+// notBefore returns the earliest start of the series of a claimant's process, in Unix nanoseconds.
 func (l *Ledger) notBefore(c *claimant) int64 {
 	age := l.cfg.Limits[identity.ProcessEntity].MinAge
 	if c.early || age == 0 {
@@ -232,7 +230,7 @@ func (l *Ledger) processCandidate(id attribution.Claimant) *candidate {
 	return &l.candidates[identity.ProcessEntity][c.candidate]
 }
 
-// candidateOf returns the candidate of an account, nil if the account has or had a series.
+// candidateOf returns the candidate of an account, or nil if the account has or had a series.
 func (l *Ledger) candidateOf(a *Account) *candidate {
 	if a.candidate == unset {
 		return nil
@@ -246,7 +244,7 @@ func (l *Ledger) enqueue(entity identity.Entity, w candidate) {
 	l.candidates[entity] = append(l.candidates[entity], w)
 }
 
-// dequeue removes the candidate of a claimant or an account; ok is false without one.
+// dequeue removes the candidate of a claimant or an account. ok is false if there is no candidate.
 func (l *Ledger) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
 	i := l.candidateIndex(entity, of)
 	if *i == unset {

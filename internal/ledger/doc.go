@@ -19,13 +19,14 @@
 // container, pod and VM of a process, and the process becomes a candidate with its first energy. In
 // each interval the energy of a candidate is added to the series that replaces its own. It counts
 // for the candidate's rank once the candidate contends. A process contends once its series may
-// begin, all other candidates contend from Open on.
+// begin. All other candidates contend from Open on.
 //
 // The series of a candidate begins if there is room, the candidate has used Limit.MinEnergy, and,
-// for a process, its age is at least Limit.MinAge. If too many began in the last hour
-// (Limit.Births), the series of a process begins when fewer have begun, and any other series begins
-// at the age of 5 minutes. Without a minimum energy and with room, the series of a container, pod
-// or VM begins in Open, and so does the series of a process that has the age.
+// for a process, its age is at least Limit.MinAge. If too many series began in the last hour
+// (Limit.Births), the series of a process is delayed until the number is below the limit, and any
+// other series begins at the age of 5 minutes. Without a minimum energy and with room, the series
+// of a container, pod or VM begins in Open, and so does the series of a process without a minimum
+// age.
 //
 // If there is no room, a contest decides at the end of each collection: a candidate that uses more
 // than the smallest live series takes its place. The required margin doubles each time that the
@@ -66,17 +67,17 @@
 //   - A series is removed if the emission with its end is not after the last one acknowledged.
 //
 // If emissions are rejected repeatedly, ended series accumulate. For each entity, the ledger keeps
-// at most Limit.Max of them, and at most 10,000. If the next consumer took no point of a further
-// series, its energy moves to the series that replaces it. If the next consumer took points, there
-// is room for Limit.Max more; beyond that, the energy moves as well, and is counted twice.
-// Totals.Dropped counts the series that were removed in this way.
+// at most Limit.Max of them, and at most 10,000. There is room for Limit.Max more series if the
+// next consumer took points of them. Beyond these limits, an ended series is removed, and its
+// energy moves to the series that replaces it. The energy of its points at the next consumer is
+// then counted twice. Totals.Dropped counts the series that were removed in this way.
 //
 // # Restarts
 //
 // A State has the live series with their ranks, and the series that ended. It has no candidates:
 // their energy is in other series. In a restored ledger, number 1 represents all earlier emissions,
 // and all series of the State have ended. Each series continues if its owner is opened before the
-// end is acknowledged. A process whose series was live has it again at once, whatever it uses, if
-// there is room. A program whose series was live continues without its processes. Until they
-// continue, the series of a State do not count as ended.
+// end is acknowledged. The live series of a process then continues regardless of its energy, if
+// there is room. The live series of a program continues without its processes. Until they continue,
+// the series of a State do not count as ended.
 package ledger

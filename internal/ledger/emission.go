@@ -33,8 +33,8 @@ func (t *Lifetime) Ended() bool { return t.end != 0 }
 // Reported reports whether there was an emission before the end.
 func (t *Lifetime) Reported() bool { return t.first != 0 && t.first != t.end }
 
-// Settled reports whether the next consumer may have points of a zone, a kind or an account: it was
-// in an emission that was acknowledged, if only in part, or refused for good.
+// Settled reports whether the next consumer may have points of a zone, a kind or an account. This
+// is the case if one of its emissions was acknowledged, at least in part, or refused for good.
 func (l *Totals) Settled(t *Lifetime) bool { return isSettled(t.first, l.settled) }
 
 // SettledIn is Settled of the series of an account in one kind.
@@ -63,8 +63,9 @@ func (l *Totals) setEnded(t *Lifetime, ended bool) {
 	}
 }
 
-// note sets the number of the first emission of a series after an emission with it. A series that
-// was only in emissions that were refused, and is not in this one, has no first emission yet.
+// note updates the number of the first emission of a series after each emission. isIn reports
+// whether the emission has the series. If it has not, and all earlier emissions with the series
+// were refused, the series has no first emission.
 func (l *Totals) note(first *uint64, isIn bool) {
 	switch {
 	case isIn && *first == 0:
@@ -77,7 +78,7 @@ func (l *Totals) note(first *uint64, isIn bool) {
 // delivery holds the state of the last emission.
 type delivery struct {
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
-	inFlight  bool      // the outcome of the last emission is still to come
+	inFlight  bool      // the outcome of the last emission is not available yet
 }
 
 // Emitted records that the ledger was emitted, and begins the next collection. The outcome of the
@@ -104,7 +105,7 @@ func (l *Ledger) Emitted() {
 	}
 }
 
-// rankAll begins a collection for the ranks of accounts and candidates.
+// rankAll begins the next collection in the ranks of accounts and candidates.
 func (l *Ledger) rankAll(forgive bool) {
 	for entity := range identity.NumEntities {
 		for i := range l.candidates[entity] {

@@ -9,15 +9,15 @@ import (
 )
 
 // If Limit.Births is set, a group is the account of workloads without a series that have the same
-// names: containers with the same namespace, name in the pod's specification and image, pods of the
-// same namespace, and programs in containers and units with the same executable and user. A group
-// begins with its first energy, and ends when its usage has decayed.
+// names. Containers form a group if they have the same image, namespace and name in the pod's
+// specification. Pods form a group by namespace, and programs in containers and units by executable
+// and user. A group begins with its first energy, and ends when its usage has decayed.
 //
-// The series of a group differs from the series of workloads. Otherwise a container could add
-// energy to a program of the host by a process of the same name.
+// A group never has the same series as a workload. Otherwise a container could add energy to a
+// program of the host by running a process with the same name.
 
-// restoredBirths is the part of an hour whose births are used up in a restored ledger. So a
-// receiver that restarts again and again begins few series.
+// restoredBirths is the part of an hour that counts as used up by births when a ledger is restored.
+// A receiver that restarts repeatedly therefore begins few series.
 const restoredBirths = 54 * time.Minute
 
 // groupOf returns the series of the group of an owner's entity, with the names that are reported;
@@ -68,8 +68,8 @@ func (l *Ledger) openGroup(a *Account) int32 {
 	return i
 }
 
-// awaitsGroup reports whether a candidate has energy whose group is undecided, because its names
-// are still deferred.
+// awaitsGroup reports whether a candidate has energy whose group is not determined yet, because its
+// names are not resolved yet.
 func (l *Ledger) awaitsGroup(candidate int32) bool {
 	a := &l.accounts[candidate]
 	return l.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && !a.empty()

@@ -14,8 +14,7 @@ import (
 // have no series, so the energy of a group is added to few accounts.
 
 const (
-	// maxRequest bounds the request of a container, so that no sum of a quarter of a million
-	// requests overflows.
+	// maxRequest bounds the request of a container. A sum of 2^18 requests does not overflow.
 	maxRequest = 1 << 20
 	// requestUnit is the weight of a request of 1. The groups of a container share its weight, rounded
 	// down. requestUnit is so large that the rounding is negligible.
@@ -36,7 +35,7 @@ type idleSharing struct {
 // idlePlace is the place of a claimant in its group.
 type idlePlace struct {
 	group int32 // index of the group, or unset
-	index int32 // among the group's members that have an account of their own, or unset
+	index int32 // index in idleGroup.named, or unset
 }
 
 // placeOf returns the place of a claimant.
@@ -60,8 +59,7 @@ type idleGroup struct {
 // the same program.
 type idleRest struct{ account, count int32 }
 
-// countUnnamed adds to the number of members whose idle energy an account gets in addition to its
-// own.
+// countUnnamed adds more to the number of unnamed members whose idle energy is added to an account.
 func (g *idleGroup) countUnnamed(account, more int32) {
 	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
 	if i < 0 {
@@ -81,8 +79,8 @@ type idleMember struct {
 	account  int32
 }
 
-// idleHolder returns the account that receives idle energy as a container: the account of the
-// container, or else of the VM, or else of the pod, or unset.
+// idleHolder returns the account that receives idle energy as a container: the first account of the
+// container, VM and pod that is set, or unset.
 func idleHolder(accounts *[identity.NumEntities]int32) int32 {
 	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		if account := accounts[entity]; account != unset {

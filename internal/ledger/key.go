@@ -13,8 +13,7 @@ type series struct {
 	group   bool
 }
 
-// seriesOf returns the series of an entity of the owner; ok is false when the owner has no series
-// of it.
+// seriesOf returns the series of an owner's entity. ok is false if the owner has no such entity.
 func seriesOf(e identity.Entity, o *identity.Owner) (s series, ok bool) {
 	if !e.Of(o) {
 		return series{}, false
@@ -61,7 +60,7 @@ func (s *series) groupOwner() *identity.Owner {
 	return o
 }
 
-// series returns what identifies the series of an account.
+// series returns the identity of the account's series.
 func (a *Account) series() series {
 	if a.group {
 		return groupSeries(a.Entity, &a.Owner)

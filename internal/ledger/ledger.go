@@ -21,8 +21,8 @@ type Config struct {
 	// HiddenNames are names that are not reported. Groups that would differ only by them are one
 	// group.
 	HiddenNames GroupNames
-	// Created returns identity.Process.Created of a process by its Start. Claimants that are opened
-	// without it get it when they have a series. Nil: it stays empty.
+	// Created returns identity.Process.Created for the Start of a process. It is called when a
+	// process that was opened without Created gets a series. If nil, Created stays empty.
 	Created func(start time.Duration) string
 }
 
@@ -42,9 +42,9 @@ const (
 
 // Ledger keeps the totals of zones, kinds and accounts, and decides which accounts have a series.
 //
-// The user of a ledger opens a claimant for each process, adds the shares of each interval, closes
-// the claimants that ended in it, and emits the totals after each collection, calling Emitted and
-// later Outcome.
+// The caller opens a claimant for each process. After each interval, it adds the shares and closes
+// the claimants that ended in the interval. After each collection, it emits the totals, and calls
+// Emitted and later Outcome.
 //
 // The zero Ledger is not usable; call New. A Ledger is not safe for concurrent use.
 type Ledger struct {
@@ -58,8 +58,8 @@ type Ledger struct {
 	series    map[series]int32 // accounts by their identity
 	claimants []*claimant      // nil after a release
 	idle      idleSharing
-	observed  bool // there was an interval, or a state with accounts was restored
-	restoring bool // the next interval is the time since the state that was restored
+	observed  bool // an interval was added, or a state with accounts was restored
+	restoring bool // the next interval is the time since the restored state
 
 	contest
 	delivery
@@ -85,8 +85,8 @@ func New(cfg Config, baseline time.Time) *Ledger {
 // Sharer returns the Sharer of the ledger's claimants. Its shares are passed to Add.
 func (l *Ledger) Sharer() *attribution.Sharer { return l.sharer }
 
-// Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must
-// not be called between Share and Add.
+// Shrink releases the memory of removed claimants and accounts, and calls Shrink of the sharer. It
+// must not be called between Share and Add.
 func (l *Ledger) Shrink() {
 	l.sharer.Shrink()
 	l.claimants, _ = units.ShrunkTable(l.claimants, []attribution.Claimant(nil), func(i int) bool { return l.claimants[i] == nil })

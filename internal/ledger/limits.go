@@ -16,20 +16,20 @@ type Limit struct {
 	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
 	// have used before it gets a series.
 	MinEnergy units.Energy
-	// MinAge is the age that a process must have before it gets a series, since its claimant was
-	// opened. A process whose claimant was opened before the first interval, or the first one since
-	// the ledger was restored, always has it. Other entities have no minimum.
+	// MinAge is the minimum age of a process with a series. The age is the time since its claimant
+	// was opened. It does not apply to a process whose claimant was opened before the first
+	// interval after New or Restore, or to other entities.
 	MinAge time.Duration
-	// Max is the maximum number of live series. 0 selects maxLive. When a collection ends, the largest
-	// users have the series. Series that ended do not count, so a pipeline that refuses all data keeps
-	// no newcomer out. The package comment describes how many of these are kept until their end is
-	// acknowledged.
+	// Max is the maximum number of live series; 0 selects maxLive. When a collection ends, the
+	// largest users have the series. Ended series do not count, so a pipeline that refuses all data
+	// does not prevent new series. The package comment describes how many ended series are kept
+	// until their end is acknowledged.
 	Max int
-	// Births is the number of programs, containers or pods that may begin in an hour with a series
-	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
-	// Its energy until then is in the account of its group, or in the account of the others if it
-	// has no names. Accounts that are opened before the first interval do not count. For processes,
-	// Births is the number of series that may begin in an hour.
+	// Births is the maximum number of programs, containers or pods per hour that have a series from
+	// the start; 0 is no limit. Further ones get a series at the age of 5 minutes. Their energy
+	// until then is in the account of their group, or in the overflow account if they have no
+	// names. Accounts that are opened before the first interval do not count. For processes, Births
+	// is the maximum number of series that begin per hour.
 	Births int
 }
 
@@ -37,22 +37,22 @@ type Limit struct {
 type Limits [identity.NumEntities]Limit
 
 const (
-	// maxLive is the maximum number of live series if Limit.Max is 0.
+	// maxLive is the default of Limit.Max.
 	maxLive = 1 << 17
-	// maxEnded is the maximum number of ended series of an entity that are kept, if the next consumer
-	// took no point of them.
+	// maxEnded is the maximum number of ended series of an entity that are kept, unless the next
+	// consumer took points of them.
 	maxEnded = 10_000
 )
 
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// lateAge is the age when an account gets a series if it began after too many others.
+// lateAge is the age at the start of a series if Limit.Births was exceeded when the account began.
 const lateAge = 5 * time.Minute
 
-// births limits how many accounts begin in an hour. Each account occupies an equal part of an hour,
-// after the part of the account before. until is the end of the last part, at most an hour and a
-// minute ahead.
+// births limits the number of accounts that begin in an hour. Each new account occupies an equal
+// part of an hour. until is the end of the occupied time, which is at most an hour and a minute
+// ahead.
 type births struct{ until time.Time }
 
 // hasRoom reports whether one more account may begin with a series.
@@ -60,8 +60,9 @@ func (b *births) hasRoom(at time.Time, limit int) bool {
 	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
 }
 
-// add counts an account. After too many accounts, no account has a series from the start for a
-// minute: otherwise one account in each interval would have one, by chance.
+// add counts an account that begins. It may occupy a minute more than the hour: once the limit is
+// exceeded, no account has a series from the start for a minute. Otherwise an arbitrary account of
+// each interval would have a series from the start.
 func (b *births) add(at time.Time, limit int) {
 	if b.until.Before(at) {
 		b.until = at

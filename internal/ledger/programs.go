@@ -17,8 +17,8 @@ const (
 	// quarter in each collection: a program that used 1 J lasts 24 collections, and a program that
 	// used 1 kJ lasts 48.
 	fadedUsage = units.Joule / 1000
-	// maxCandidatePrograms is the number of candidates up to which a program without claimants and
-	// without a series is kept.
+	// maxCandidatePrograms is the maximum number of candidates. If there are more, a program
+	// without a series is removed with its last claimant.
 	maxCandidatePrograms = 1000
 )
 

@@ -8,24 +8,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// rank decides which accounts have a series. It stays with a process, container, pod or VM as it
-// gets a series and loses it.
+// rank decides which accounts have a series. A process, container, pod or VM keeps its rank when it
+// gets or loses a series.
 type rank struct {
 	// usage is the active energy of the collections before the current one. Each counts three
 	// quarters of the following one.
 	usage units.Energy
 	// gained is the active energy of the current collection that is not in the account.
 	gained units.Energy
-	// lost is how often the series was lost to another. Every 64 collections one loss is forgiven.
+	// lost is the number of times that the series was lost to another. It decreases by 1 every 64
+	// collections.
 	lost uint8
 }
 
 const (
-	// maxLost is how many losses count: after that, nine times the usage of the smallest series is
-	// enough.
+	// maxLost is the maximum of lost. At maxLost, a newcomer needs nine times the usage of the
+	// smallest incumbent.
 	maxLost      = 6
 	forgiveAfter = 64
-	// maxUsage bounds each part of a usage, so that no sum overflows.
+	// maxUsage bounds each part of a usage, so that sums do not overflow.
 	maxUsage = 1 << 58
 )
 
@@ -49,8 +50,8 @@ func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 
 // A newcomer takes the place of the smallest incumbent if the newcomer's key is larger. The usage
 // must then exceed the usage of the incumbent by an eighth. This margin doubles each time that the
-// newcomer loses its series. If the incumbent was never reported, its end is free, and a
-// newcomer that lost no series needs only a larger usage.
+// newcomer loses its series. An incumbent that was never reported can be displaced without an ended
+// series, so a newcomer that lost no series needs only a larger usage.
 
 func (r *rank) newcomerKey(recent units.Energy) uint64 {
 	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)

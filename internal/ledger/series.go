@@ -67,9 +67,9 @@ func (l *Ledger) newAccount(entity identity.Entity, owner *identity.Owner, start
 	return i
 }
 
-// updateOwner sets the fields that a later claimant of an account may change: the context ID of a
-// virtual machine, which changes when the machine restarts, and the user of a Slurm job. The user
-// is set until the series is emitted, because the first processes of the job run as root.
+// updateOwner sets the fields that a later claimant of an account may change. The context ID of a
+// virtual machine changes when the machine restarts. The first processes of a Slurm job run as
+// root, so the user of the job is updated until the series is emitted.
 func (l *Ledger) updateOwner(account int32, owner *identity.Owner) {
 	a := &l.accounts[account]
 	switch {
@@ -108,7 +108,7 @@ func (l *Ledger) openProcess(id attribution.Claimant, unsettled units.Energy, ro
 	a := &l.accounts[i]
 	if w, ok := l.dequeue(identity.ProcessEntity, int32(id)); ok && a.refs == 1 {
 		a.rank = w.rank
-		a.rank.gained -= min(a.rank.gained, a.recent()+unsettled) // which is in the account, or will be
+		a.rank.gained -= min(a.rank.gained, a.recent()+unsettled) // this energy is in the account, or will be
 	}
 	a.claimant, c.accounts[identity.ProcessEntity] = id, i
 	l.nameIdleMember(id)
@@ -156,7 +156,7 @@ func (l *Ledger) removeAccount(account int32) {
 		w, _ := l.dequeue(a.Entity, account)
 		ended = w.ended
 	}
-	if i := l.series[s]; i != account { // a candidate waited for this end and has it
+	if i := l.series[s]; i != account { // the series already belongs to a candidate that waited for this end
 		if w := l.candidateOf(&l.accounts[i]); w != nil {
 			w.ended = unset
 		}
@@ -168,7 +168,7 @@ func (l *Ledger) removeAccount(account int32) {
 	l.remove(account)
 }
 
-// moveToOthers moves the energy of an account without a series to the account that has it instead.
+// moveToOthers moves the energy of an account without a series to accountInstead.
 func (l *Ledger) moveToOthers(account int32) {
 	if l.accounts[account].empty() {
 		return
@@ -186,9 +186,9 @@ func (l *Ledger) moveToOthers(account int32) {
 	}
 }
 
-// accountInstead returns the account that receives the energy of an account without a series: the
-// program of a process if the program has a series, otherwise the group, and without a group the
-// overflow account of the entity.
+// accountInstead returns the account that receives the energy of an account without a series. It is
+// the program of a process if the program has a series. Otherwise it is the group, or without a
+// group the overflow account of the entity.
 func (l *Ledger) accountInstead(account int32) int32 {
 	a := &l.accounts[account]
 	if a.Entity == identity.ProcessEntity {
@@ -211,21 +211,21 @@ func (l *Ledger) hasRoom(entity identity.Entity) bool {
 	return l.mayContinue(entity) && (entity != identity.ProcessEntity || l.allowsBirth(entity))
 }
 
-// mayContinue reports whether one more series of an entity may live. One that began before the
-// ledger was restored is no birth.
+// mayContinue reports whether there is room for one more live series of an entity. Unlike hasRoom,
+// it ignores Limit.Births, because a series that continues after a restore is not a birth.
 func (l *Ledger) mayContinue(entity identity.Entity) bool {
 	return l.live[entity] < l.cfg.Limits[entity].live()
 }
 
 // allowsBirth reports whether an account that begins now may have a series from the start. Before
-// the first interval all may, and no account counts.
+// the first interval, births are not limited.
 func (l *Ledger) allowsBirth(entity identity.Entity) bool {
 	limit := l.cfg.Limits[entity].Births
 	return limit == 0 || !l.observed || l.births[entity].hasRoom(l.at, limit)
 }
 
-// recordBirth counts an account that begins and returns the earliest time of its series, 0 if it
-// may have one from the start.
+// recordBirth counts an account that begins after the first interval, and returns the earliest
+// start of its series, or 0 if it may have a series from the start.
 func (l *Ledger) recordBirth(entity identity.Entity) (notBefore int64) {
 	if !l.allowsBirth(entity) {
 		notBefore = l.at.Add(lateAge).UnixNano()

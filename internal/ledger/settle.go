@@ -77,8 +77,8 @@ func (l *Ledger) settleProcess(of *attribution.ClaimantShares, active []attribut
 	l.accounts[process].addShares(of.CPU, active)
 }
 
-// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up
-// to the limit, and moves the shares that the other candidates have of the interval.
+// settleCandidates begins the series of the programs, containers, pods or VMs that have earned one,
+// up to the limit. The shares of the other candidates move to the accounts that have a series.
 func (l *Ledger) settleCandidates(entity identity.Entity) {
 	for n := len(l.candidates[entity]) - 1; n >= 0; n-- {
 		w := &l.candidates[entity][n]

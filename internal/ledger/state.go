@@ -66,9 +66,8 @@ type KindAmounts struct {
 	Energy, Idle units.Energy
 }
 
-// State sets s to the state of the ledger, in the memory that s has. Call it after Add and
-// before the ledger is emitted: then no series of a restored ledger is ever below a value that was
-// emitted.
+// State sets s to the state of the ledger, and reuses the memory of s. Call it after Add and before
+// the ledger is emitted, so that a restored ledger never emits a value below an earlier value.
 func (l *Ledger) State(s *State) {
 	s.Baseline, s.At, s.Dropped = l.baseline, l.at, l.Dropped
 	s.Zones = s.Zones[:0]
@@ -126,7 +125,7 @@ func (s *State) addToOthers(a *Account) {
 	}
 }
 
-// setState sets s to the state of the account, in the memory that s has.
+// setState sets s to the state of the account, and reuses the memory of s.
 func (a *Account) setState(s *AccountState) {
 	*s = AccountState{
 		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Group: a.group, Live: a.live(), Reported: a.first != 0 || !a.awaitsNames(), Start: a.Start,
@@ -139,10 +138,10 @@ func (a *Account) setState(s *AccountState) {
 	}
 }
 
-// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change.
-// Zones stay, so that the energy since that end is counted, and deferred energy stays deferred.
-// StartOver moves the end of the interval by one nanosecond, because series that began after the
-// state may have been emitted with the earlier start.
+// StartOver sets all totals to 0 as of the end of the last interval, for example after a change of
+// the rules. It keeps the readings of zones, so that energy after the interval counts, and deferred
+// energy stays deferred. StartOver moves the end of the interval by one nanosecond: after the state
+// was stored, the earlier ledger may have emitted series that start at this end.
 func (s *State) StartOver() {
 	s.At = s.At.Add(1)
 	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0
@@ -156,8 +155,8 @@ func (s *State) StartOver() {
 	}
 }
 
-// Renumber gives kinds and domains other indices. A kind that is not there any more is
-// NotAttributed; its totals are dropped.
+// Renumber changes the indices of kinds and domains. The index of a kind that no longer exists is
+// NotAttributed. The totals of such a kind are dropped.
 func (s *State) Renumber(kind, domain func(int) int) {
 	for i := range s.Zones {
 		z := &s.Zones[i]
@@ -193,9 +192,9 @@ func (s *State) Renumber(kind, domain func(int) int) {
 // is the time since the state: the total of a zone in it is the zone's energy since then. No
 // static power model is trained with that interval.
 //
-// Each account of the state has ended, and continues when its owner is opened. A process whose
-// series was live has it again at once, whatever its energy, if there is room. Programs whose
-// series were live continue at once.
+// Each account of the state has ended, and continues when its owner is opened. The live series of a
+// process then continues regardless of its energy, if there is room. The live series of programs
+// continue at once.
 func (l *Ledger) Restore(s *State) {
 	l.baseline, l.at, l.emittedAt, l.restoring = s.Baseline, s.At, s.At, true
 	l.Dropped, l.SettledAt = s.Dropped, s.At

@@ -10,8 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Totals is all that was attributed. It belongs to its ledger, and is valid until the next call of
-// one of the ledger's methods.
+// Totals holds all totals of a ledger. It is valid until the next call of a method of the ledger.
 type Totals struct {
 	// Zones are the totals of each zone, by its index in the readings.
 	Zones []Zone
@@ -27,12 +26,12 @@ type Totals struct {
 	// Domains are the times of each domain since the current collection began, by the index of the
 	// domain in the intervals.
 	Domains []attribution.DomainTime
-	// Dropped is the number of ended series whose energy moved to other series before any of it was
-	// acknowledged, because there were too many ended series.
+	// Dropped is the number of ended series that were removed before their end was acknowledged,
+	// because there were too many. Their energy moved to other series.
 	Dropped uint64
-	// SettledAt is the time of the last settled emission: one acknowledged, at least in part,
-	// or refused for good. The next consumer may have points up to then. It is the zero time before
-	// the first one.
+	// SettledAt is the time of the last settled emission, which was acknowledged, at least in part,
+	// or refused for good. The next consumer may have points up to this time. It is zero before the
+	// first settled emission.
 	SettledAt time.Time
 
 	emissions
@@ -64,8 +63,8 @@ type KindTotals struct {
 	Present bool
 	// Start is when the totals were 0.
 	Start time.Time
-	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active,
-	// Idle and Deferred.
+	// Active and Idle are the energy that was attributed. The energy of the kind's zones is the sum
+	// of Active, Idle and Deferred.
 	Active, Idle units.Energy
 	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
 	// without an owner, if the rules share idle energy.
