@@ -15,14 +15,14 @@ type claimant struct {
 	cgroup     *cgroup.Node // of its container, nil outside of containers or if no cgroup is watched
 	open       bool
 	sleeps     bool // id belongs to the sleepers of its workload
-	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
+	inWorkload bool // it is part of a container, a pod or another workload; its unit does not count
 	excluded   bool // its energy is static
 	usesGPU    bool // its process used a GPU, or had one open
 	withCgroup bool // all processes of its own cgroup are excluded, or belong to the same unit
 }
 
-// sleepers are the processes of a workload without usage since their start. They share one
-// claimant, which gives the workload its series: most processes of a node never run.
+// sleepers are the processes of a workload that have not run since their start. Most processes of a
+// node never run, so they share one claimant, which gives the workload its series.
 type sleepers struct {
 	id    attribution.Claimant
 	count int

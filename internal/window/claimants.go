@@ -80,15 +80,15 @@ func (b *Collector) wake(c *claimant, slot, pid int32, start time.Duration, m *M
 	c.id = id
 }
 
-// enter lets a process enter its container's cgroup, and leave its previous one.
+// enter moves a process from its previous cgroup to the cgroup of its container.
 func (b *Collector) enter(c *claimant, path string, p *proc.Process, m *Measurement) {
 	from := c.cgroup
 	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
 	from.Leave()
 }
 
-// accountMove also accounts for the CPU time of a process and of its exited children in the cgroup
-// in, if the process moved between in and other. It is already accounted for in other.
+// accountMove accounts for a process that moved between the cgroups in and other. The CPU time of
+// the process and its exited children is accounted for in other, and accountMove adds it to in.
 func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 	if in == other {
 		return
@@ -103,8 +103,8 @@ func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 }
 
 // findMoved identifies the processes whose identification was deferred, if the counters show more
-// CPU time than is left to claim. A process may have entered a container, whose counter includes
-// its time. The claim for this interval stays with its previous claimant.
+// CPU time than remains to claim. In this case, a process may have entered a container, whose
+// counter includes the time of the process. Its previous claimant keeps the claim of this interval.
 func (b *Collector) findMoved(m *Measurement) {
 	t, traits := m.Table, m.Table.Traits()
 	if b.Exact || m.EndsCollection || b.Cgroups.Unaccounted(traits.Rounding, traits.Late) <= b.unclaimed(m) {
@@ -120,9 +120,9 @@ func (b *Collector) findMoved(m *Measurement) {
 }
 
 // claimantForCgroup opens a claimant, for this interval, for processes that started and exited
-// between two scans, if only their cgroup was reported. Unless the cgroup is excluded, ok is false
-// if the path does not identify a workload. For example, a virtual machine can be identified only
-// by its processes.
+// between two scans, if only their cgroup was reported. ok is false if the cgroup is not excluded
+// and its path does not identify a workload. For example, only the processes of a virtual machine
+// identify the machine.
 func (b *Collector) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
@@ -170,8 +170,8 @@ func (b *Collector) excludeLate(m *Measurement) {
 	}
 }
 
-// since returns the start timestamp of the series of a process that is new to the ledger: the
-// creation of the process, or the end of the last interval if that is later.
+// since returns the start timestamp of the series of a process that is new to the ledger. It is the
+// creation of the process or the end of the last interval, whichever is later.
 func (b *Collector) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {
@@ -189,8 +189,8 @@ func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return identity.CreatedAt(boot.Add(start)) }
 }
 
-// ownerOf returns the owner of a process. If its executable cannot be read, its program has the
-// name that it would have if the process had exited.
+// ownerOf returns the owner of a process. If its executable cannot be read, the name of the program
+// is derived from the name of the task, as for an exited process.
 func (b *Collector) ownerOf(pid int32, start time.Duration, i *workload.Identity) identity.Owner {
 	o := identity.Owner{
 		Process: identity.Process{

@@ -92,11 +92,11 @@ func (b *Collector) slicesOf(p *proc.Process, split proc.Split, used units.CPUTi
 	return t.Splits.Slices(split, used, p.LastCPU)
 }
 
-// claimCharge claims the CPU time of short-lived processes that the scan found. Without a claimant
-// claimRest claims the time.
+// claimCharge claims the CPU time of short-lived processes that the scan found. If there is no
+// claimant, claimRest claims the time.
 //
-// An exact source charges a row of the same cgroup. procfs charges the parent: the same workload,
-// but after re-parenting to init perhaps another unit.
+// An exact source charges a row of the same cgroup. procfs charges the parent, which is in the same
+// workload. After re-parenting to init, it may be in another unit.
 func (b *Collector) claimCharge(charge *proc.Charge, m *Measurement) {
 	parts, found := m.Table.ChargeParts(charge), false
 	r := row{Share: weigh.Share{CPU: charge.CPU, Events: charge.Counted, ShortLived: true}, parts: parts}
@@ -212,7 +212,7 @@ func (b *Collector) claimInterrupts(m *Measurement) {
 	b.unowned.ofInterrupts += b.interrupts
 }
 
-// add copies a row to the table, with the facts that its process shows.
+// add copies a row to the table, and adds the properties of its process.
 func (b *Collector) add(r *row, m *Measurement) {
 	used := min(r.CPU, maxClaim)
 	if used == 0 && (r.ShortLived || !b.Keys.Sleepers()) {

@@ -25,11 +25,11 @@ type Options struct {
 	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
 	Identifier *workload.Identifier
-	// Cgroups is the tree of the host's cgroups, whose ReadCPUTime comes right before each scan
-	// that is not exact. No other Collector may use it at the same time.
+	// Cgroups is the tree of the host's cgroups. Its ReadCPUTime must be called right before each
+	// scan that is not exact. No other Collector may use it at the same time.
 	Cgroups   *cgroup.Tree
 	Exclusion *workload.Exclusion // nil: no workload is excluded
-	Keys      *Keys               // nil: plain CPU time is the only one
+	Keys      *Keys               // nil: plain CPU time is the only weight
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
 	// Places, if set, reports the domain of the topology that memory belongs to. The keys of memory
@@ -38,9 +38,9 @@ type Options struct {
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise the processes
 	// that run share their energy.
 	InterruptsUnattributed bool
-	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters
-	// show unattributed, up to the amount that the node's counter shows. Otherwise the visible
-	// processes share their energy.
+	// MissedUnattributed makes the CPU time of missed processes unattributed: the CPU time of the
+	// node that neither scans nor the counters of processes and cgroups explain. Otherwise the
+	// visible processes share its energy.
 	MissedUnattributed bool
 	// Requests reports whether the ledger needs the CPU time that containers request.
 	Requests bool
@@ -58,9 +58,9 @@ type Options struct {
 	ByProgram bool
 }
 
-// Collector makes intervals of measurements. Collect turns the usage of each process since the last
-// measurement into claims. It opens and closes the ledger's claimants as processes begin, change
-// and end.
+// Collector converts measurements to intervals. Collect turns the usage of each process since the
+// last measurement into claims. It opens and closes the ledger's claimants as processes begin,
+// change and end.
 //
 // A Collector serves one ledger. It is not safe for concurrent use.
 type Collector struct {
@@ -121,7 +121,7 @@ func (b *Collector) Zones() []power.Zone { return b.zones.known }
 // domain of a GPU is added when the GPU is first seen. The caller must not change the slice.
 func (b *Collector) Domains() []units.Domain { return b.named }
 
-// Held returns how many processes there is room for, and how many containers' cgroups are watched.
+// Held returns the number of process slots, and the number of watched container cgroups.
 func (b *Collector) Held() (processes, containers int) {
 	return len(b.claimants), len(b.Cgroups.Nodes())
 }
@@ -136,7 +136,7 @@ func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identit
 	}
 }
 
-// watchesCgroups reports whether anything is read from containers' cgroups.
+// watchesCgroups reports whether files of containers' cgroups are read.
 func (b *Collector) watchesCgroups() bool {
 	return !b.Exact || b.Requests || b.Watch
 }
@@ -150,6 +150,6 @@ func (b *Collector) Outside() error {
 	return b.Identifier.Outside(b.last.ReadAt)
 }
 
-// maxClaim bounds the usage of one claimant in an interval: two years of CPU time. No sum of claims
-// overflows then, even if a kernel prints a negative number as one near 2^64.
+// maxClaim bounds the usage of one claimant in an interval to two years of CPU time. Sums of claims
+// therefore do not overflow, even if a kernel prints a negative number as a number near 2^64.
 const maxClaim units.CPUTime = 1 << 56

@@ -11,9 +11,9 @@ import (
 
 // cores computes how much less CPU time counts because several threads of a core were busy.
 //
-// The power of a core with one busy thread is 1. Each additional busy thread adds the value of the
-// field further. The busy threads share the sum equally. The kernel reports how long a thread was
-// busy in an interval, but not when: threads are assumed to be busy independently of each other.
+// The power of a core with one busy thread is 1. Each additional busy thread adds further. The busy
+// threads share the sum equally. The kernel reports how long a thread was busy in an interval, but
+// not when. Threads are therefore assumed to be busy independently of each other.
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
@@ -23,14 +23,14 @@ type cores struct {
 
 // core is a logical CPU in an interval.
 type core struct {
-	last     units.CPUTime // the kernel's count at the end of the interval before
+	last     units.CPUTime // the kernel's count at the end of the previous interval
 	busy     units.CPUTime
 	late     units.CPUTime // busy time beyond the interval's length; it counts in the next interval
 	claimed  units.CPUTime // by rows whose CPU is available
 	discount uint64        // of its CPU time, in units of 1/full
 }
 
-// full is a discount of all CPU time.
+// full is the discount of 100 %.
 const full = 1 << 32
 
 // newCores returns the cores of siblings. Two busy threads draw 2 * weight.
@@ -89,9 +89,9 @@ func (c *cores) at(cpu int32) *core {
 }
 
 // addUp computes the busy time of each CPU from the rows. A thread's CPU time may be reported after
-// the interval of its use, so time beyond the length of the interval counts in the
-// next one. CPU time whose CPU is not available is divided in proportion to the remaining idle time
-// of each CPU.
+// the interval of its use, so time beyond the length of the interval counts in the next interval.
+// CPU time whose CPU is not available is divided in proportion to the remaining idle time of each
+// CPU.
 func (c *cores) addUp(rows []row, length units.CPUTime) {
 	var known, unknown, room units.CPUTime
 	for i := range rows {
@@ -115,8 +115,8 @@ func (c *cores) addUp(rows []row, length units.CPUTime) {
 	}
 }
 
-// computeDiscounts computes the discount of each CPU, and the average of the busy time that is not
-// claimed on a CPU.
+// computeDiscounts computes the discount of each CPU. It also computes the average discount of busy
+// time that no row claims on a CPU.
 func (c *cores) computeDiscounts(length float64) {
 	var rest, discounted, all, ofAll float64
 	for i := range c.siblings.CPUs() {
@@ -138,8 +138,8 @@ func (c *cores) computeDiscounts(length float64) {
 	}
 }
 
-// counts returns the value of CPU time while so many other threads of its core are busy on
-// average. Between whole numbers it is in proportion, which is exact for cores of two threads.
+// counts returns the value of CPU time while on average others further threads of its core are
+// busy. It interpolates linearly between whole numbers, which is exact for cores with two threads.
 func (c *cores) counts(others float64) float64 {
 	of := func(n float64) float64 { return (1 + n*c.further) / (1 + n) }
 	whole := math.Floor(others)

@@ -26,11 +26,11 @@ var (
 	ofMemoryByUsers = deviation{1, 1, 1}
 )
 
-// Deviation returns the standard deviation of a small workload's active energy of a zone kind,
-// relative to that energy, because the attribution weight is not energy. window is the length of
-// the windows, and shared reports whether several zones of the kind have the same users. The
-// deviation of a workload with a larger share of the node's energy is smaller, and 0 for a workload
-// that has all of it.
+// Deviation returns the relative standard deviation of a small workload's active energy in a zone
+// kind. The deviation exists because the attribution weight is only an approximation of energy.
+// window is the length of the windows, and shared reports whether several zones of the kind have
+// the same users. The deviation decreases with the workload's share of the node's energy, down to 0
+// for a workload that has all of it.
 //
 // Keys that count hardware events, and GPUs, have the deviation of CPU time, because the simulator
 // has neither.

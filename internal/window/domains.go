@@ -15,30 +15,29 @@ import (
 )
 
 // divider divides the usage of the node by CPU package: each row becomes a claim on each package
-// that it used CPU time of.
+// whose CPUs it used.
 //
-// The weights of a row other than CPU time are divided in proportion to the CPU time in each
-// package that counts under the weight. Weights of memory are divided by the place of the memory,
-// if that is available: DRAM of a package is shared by the processes that hold memory there. A row
-// without CPU time, of a process that sleeps and holds memory, is otherwise in the last package of
-// the process.
+// The weights of a row are divided in proportion to the CPU time in each package. For weights with
+// the discount of cores, it is the CPU time after the discount. Weights of memory are divided by
+// the location of the memory if it is available, so that the processes with memory in a package
+// share the DRAM of the package. Without the location, the memory of a process that did not run
+// counts in the last package of the process.
 type divider struct {
 	topology *divide.Topology
 	places   *numa.Places // nil: memory counts in the domains that its process ran in
-	// held and discounted mark the weights of memory, and the weights of CPU time that counts for
-	// less while threads share a core.
+	// held marks the weights of memory, and discounted the weights with the discount of cores.
 	held, discounted [attribution.Weights]bool
 
-	last      []cpu.Node      // of each domain
-	process   []units.CPUTime // of each domain, that processes can account for in the interval
-	interrupt []units.CPUTime // of each domain in the interval
-	placed    []units.CPUTime // the sum of the places of all rows before
+	last      []cpu.Node      // by domain, of the previous measurement
+	process   []units.CPUTime // by domain, CPU time of processes in the interval
+	interrupt []units.CPUTime // by domain, CPU time of interrupts in the interval
+	placed    []units.CPUTime // sum of place over the previous rows
 	// byCgroup holds the CPU time of each cgroup by domain. cgroups holds the index of the first
 	// domain of each cgroup.
 	byCgroup []units.CPUTime
 	cgroups  map[*cgroup.Node]int
 
-	// Scratch; andElsewhere has one more place.
+	// Scratch, by domain. andElsewhere has one more element.
 	place, parts, andElsewhere, counted []units.CPUTime
 }
 
@@ -114,8 +113,9 @@ func (d *divider) begin(usage []attribution.Usage, m *Measurement) {
 	}
 }
 
-// setPlace sets d.place to the proportions that divide a row: the domains of its CPU time, the last
-// domain of its process, or otherwise the domains of all rows before it.
+// setPlace sets d.place to the proportions that divide a row. They are the CPU time by domain if it
+// is available, or else the last domain of the process. Without a process, they are the
+// proportions of all previous rows.
 func (d *divider) setPlace(r *row) {
 	clear(d.place)
 	switch {
@@ -182,9 +182,8 @@ func (d *divider) divideRow(usage []attribution.Usage, r *row, memory []uint64) 
 	}
 }
 
-// count sets d.counted to the CPU time of a row that counts in each domain. It reports whether the
-// row's slices show that for all of its domains: only the last CPU of an exited process is
-// available.
+// count sets d.counted to the CPU time of a row after the discount, by domain. It reports whether
+// the row has slices for all of its domains. An exited process has a slice for its last CPU only.
 func (d *divider) count(r *row) bool {
 	clear(d.counted)
 	for _, s := range r.on {

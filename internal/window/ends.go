@@ -46,15 +46,15 @@ func (b *Collector) claimEnded(m *Measurement) {
 }
 
 // endProcess stops the claimant of a process that ended and releases its slot. The claimant of a
-// GPU user stays open, as usage may still name it. So does the claimant of a young process on a
-// node with GPU users, as usage may not have named it yet.
+// GPU user stays open, because GPU usage may still name the process. So does the claimant of a
+// young process on a node with GPU users, because GPU usage may not have named the process yet.
 func (b *Collector) endProcess(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
 	g := &b.gpus
 	if p, ok := g.processes[pid]; ok && p.start == start {
 		delete(g.processes, pid)
 	}
 	young := g.processes != nil && m.Table.Now-start < namedWithin
-	if c.usesGPU || young && !c.sleeps { // the claimant of sleepers is not only its own
+	if c.usesGPU || young && !c.sleeps { // sleepers share their claimant
 		b.Ledger.Stop(c.id)
 		list := &g.young
 		if c.usesGPU {
@@ -107,8 +107,8 @@ func (b *Collector) closeEnded() {
 	b.ended = b.ended[:0]
 }
 
-// endLateUsers ends the claimants that usage cannot name any more: those whose processes ended
-// before the previous epoch.
+// endLateUsers ends the claimants of processes that ended before the previous epoch. GPU usage does
+// not name them any more.
 func (b *Collector) endLateUsers(m *Measurement) {
 	g := &b.gpus
 	for _, list := range [...]*[]lateUser{&g.late, &g.young} {

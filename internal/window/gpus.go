@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// gpu returns the index in Interval.Domains of a GPU, which it may add to the Collector's domains.
+// gpu returns the index of a GPU in Interval.Domains. It adds a new GPU to the domains.
 func (b *Collector) gpu(name units.Domain) int {
 	g := &b.gpus
 	if i, ok := g.index[name]; ok {
@@ -100,7 +100,7 @@ func (b *Collector) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	}
 }
 
-// endEpoch begins an epoch when the usage of all GPUs was reported.
+// endEpoch begins the next epoch if the usage of all GPUs was reported.
 func (b *Collector) endEpoch(m *Measurement) {
 	g := &b.gpus
 	if !slices.ContainsFunc(g.known, func(k knownGPU) bool { return k.listed && k.epoch <= g.epoch }) {

@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy
-	// is unattributed.
+	// maxGPUs is the maximum number of GPUs with their own domain. Further GPUs share a domain, and
+	// their energy is unattributed.
 	maxGPUs   = 256
 	otherGPUs = units.Domain("gpu-others")
-	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is
-	// unattributed.
+	// maxSilence is the maximum time that the energy of a GPU is deferred because its usage is not
+	// reported. After this time, the energy is unattributed.
 	maxSilence = 5 * time.Minute
 )
 
-// gpus makes domains of the node's GPUs, and finds the claimants that used them. The zero gpus is
-// ready to use: it allocates no memory before a GPU is seen.
+// gpus assigns domains to the node's GPUs, and finds the claimants that used them. The zero gpus is
+// ready to use. It allocates no memory before a GPU is seen.
 type gpus struct {
-	index map[units.Domain]int // in the interval, of each GPU
-	known []knownGPU           // those with a domain of their own come first
-	first int                  // index in the interval of the first one
+	index map[units.Domain]int // index of each GPU in Interval.Domains
+	known []knownGPU           // GPUs with their own domain come first
+	first int                  // index of the first GPU in Interval.Domains
 	// processes are the rows of the last scan by PID. It is nil without a source of usage.
 	processes map[int32]process
-	late      []lateUser // the oldest first
-	young     []lateUser // processes that ended young and may have used a GPU, the oldest first
-	// epoch counts the epochs. An epoch ends when the usage of each GPU was reported in it.
+	late      []lateUser // oldest first
+	young     []lateUser // processes that ended young and may have used a GPU, oldest first
+	// epoch is the number of ended epochs. An epoch ends when the usage of each GPU was reported in
+	// it.
 	epoch uint64
 	users []gpuUser // scratch
 }
@@ -43,8 +44,8 @@ type knownGPU struct {
 	epoch      uint64    // of the last report, counted from 1
 }
 
-// process is the slot and the start of a process. With the PID the start distinguishes it from an
-// earlier one.
+// process is the slot and the start of a process. The start distinguishes it from an earlier
+// process with the same PID.
 type process struct {
 	slot  int32
 	start time.Duration // since boot
@@ -62,8 +63,8 @@ type gpuUser struct {
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
-	// namedWithin is the maximum age until usage names a process that uses a GPU from its start:
-	// polls of a library are a second apart, and samples appear late.
+	// namedWithin is the maximum age of a process that has used a GPU from its start and is not
+	// named by GPU usage yet. Polls of a library are a second apart, and samples appear late.
 	namedWithin = 5 * time.Second
 )
 

@@ -46,7 +46,7 @@ func hidepid(mountPoint string) (option string) {
 	if err != nil {
 		return ""
 	}
-	for _, info := range infos { // the last one covers the others
+	for _, info := range infos { // the last mount covers the others
 		if info.FSType == "proc" && info.MountPoint == mountPoint {
 			option = info.SuperOptions["hidepid"]
 		}

@@ -52,13 +52,14 @@ type keyLine struct {
 	name     Key
 	open     func(Key, *KeyOptions) (w Weigher, err error)
 	sleepers bool // processes that did not run have a weight
-	// held reports whether a claim weighs in the domains of its memory, whichever CPUs it used.
+	// held reports whether a claim weighs in the domains of its memory instead of the domains of
+	// its CPU time.
 	held bool
 	// fitted is the zone kind whose measured energy the key is fitted to.
 	fitted power.Kind
 }
 
-// keyTable has a line for each attribution weight. What measures a key is a file of package weigh.
+// keyTable has a line for each attribution weight.
 var keyTable = []keyLine{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
@@ -79,8 +80,8 @@ var keyTable = []keyLine{
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
-	// Keys are the weights other than plain CPU time, the first weight of claims first.
-	// KeyCPUTime is among them if CPU time in cores that threads share counts for less.
+	// Keys are the weights other than plain CPU time, by their index in the weights of claims.
+	// KeyCPUTime is CPU time with the discount of cores.
 	Keys []Key
 	// FrequencyExponent is the exponent of the clock rate in KeyFrequency, from 1 to 3.
 	FrequencyExponent int
@@ -92,11 +93,11 @@ type KeyOptions struct {
 	// Uncounted is the reason if hardware events of processes are not counted, otherwise nil.
 	Uncounted error
 	// Unmissed is the reason if cache misses of processes are not counted, otherwise nil. Cache is
-	// the cache whose misses are counted, for names.
+	// the name of the cache whose misses are counted.
 	Unmissed error
 	Cache    string
 
-	// Waits bounds the waits for directories that users block. nil: each key has its own.
+	// Waits bounds the waits for directories that users block. If nil, each key has its own Waits.
 	Waits *kernfs.Waits
 
 	models map[Key]*ridge.Model // of KeyPowerModel and KeyDRAMPowerModel
@@ -109,7 +110,7 @@ type Weigher interface {
 	// whether anything was measured; if not, CPU time is the weight. The error is the reason why a
 	// part could not be measured, and may be set even if measured is true.
 	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
-	// Forget drops the measurements until now.
+	// Forget drops the measurements so far.
 	Forget()
 	// Name names the measured quantity and its source.
 	Name() string
@@ -175,7 +176,7 @@ type calibrator interface {
 	Calibrate(total units.Energy, zones int, at time.Time, trainable bool)
 }
 
-// Selection is a key that is measured from now on.
+// Selection is a key whose measurement began.
 type Selection struct {
 	Key Key
 	By  string // Name of the Weigher
@@ -200,7 +201,7 @@ type weight struct {
 	failed  error    // why it was not measured for all rows in the interval
 }
 
-// reopenAfter is how long a key that cannot be measured is left alone.
+// reopenAfter is the time between attempts to open a key that cannot be measured.
 const reopenAfter = time.Minute
 
 // NewKeys returns Keys for the options. It opens no files.
@@ -236,7 +237,7 @@ func (k *Keys) OfClockRates() bool { return slices.Contains(k.options.Keys, KeyF
 // OfMemory reports whether any key uses the memory that claimants hold.
 func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
 
-// held returns which weights are of memory.
+// held marks the weights of memory.
 func (k *Keys) held() (held [attribution.Weights]bool) {
 	for i := range k.weights {
 		held[i] = k.weights[i].held
@@ -286,13 +287,13 @@ func (k *Keys) openKey(key Key) (found openedWeigher) {
 
 func (o openedWeigher) drop() {
 	if o.err == nil {
-		_ = o.weigher.Close() // it was only read from
+		_ = o.weigher.Close() // it was only opened for reading
 	}
 }
 
 var errOpeningHangs = errors.New("opening its counters hangs: a process may block a directory below /sys/devices")
 
-// Selected returns the keys that are measured since the last call and were not before.
+// Selected returns the keys whose measurement began since the last call.
 func (k *Keys) Selected() (selected []Selection) {
 	selected, k.selected = k.selected, nil
 	return selected
@@ -314,7 +315,7 @@ func (k *Keys) Failed() iter.Seq2[Key, error] {
 // window that is weighed.
 func (k *Keys) Models() map[Key]*ridge.Model { return k.options.models }
 
-// Close closes what measures the keys.
+// Close closes the Weighers.
 func (k *Keys) Close() error {
 	var errs []error
 	for i := range k.weights {
@@ -326,7 +327,7 @@ func (k *Keys) Close() error {
 	return errors.Join(errs...)
 }
 
-// discounted returns which weights are CPU time that counts for less while threads share a core.
+// discounted marks the weights that are CPU time with the discount of cores.
 func (k *Keys) discounted() (discounted [attribution.Weights]bool) {
 	for i := range k.weights {
 		discounted[i] = k.weights[i].name == KeyCPUTime || k.weights[i].name == KeyFrequency
@@ -401,7 +402,7 @@ func (w *weight) changeZones(readings []power.Reading) (changed bool) {
 	return changed
 }
 
-// forgetWork discards the work until the baseline.
+// forgetWork makes the Weighers discard the work before the baseline.
 func (k *Keys) forgetWork() {
 	for i := range k.weights {
 		if m := k.weights[i].weigher; m != nil {

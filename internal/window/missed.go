@@ -14,15 +14,15 @@ import (
 type unowned struct {
 	// all is the total of unattributed CPU time, and ofInterrupts the part of interrupts.
 	all, ofInterrupts units.CPUTime
-	// balance is the excess of the node's CPU time over the claims, in ns. The balance
-	// of the interval before counts for half, so that noise neither accumulates nor shows as
-	// processes when it is taken back.
+	// balance is the excess of the node's CPU time over the claims, in ns. It includes half of the
+	// balance of the previous interval: noise of opposite sign in successive intervals cancels out,
+	// and does not accumulate.
 	balance float64
 }
 
-// findMissed returns the unattributed CPU time of an interval: at least untraced and at most rest,
-// which no claim covers. It is untraced unless the scan missed processes and the balance exceeds
-// the noise.
+// findMissed returns the unattributed CPU time of an interval. It is untraced, plus the CPU time of
+// missed processes if the scan missed processes and the balance exceeds the noise. The maximum is
+// rest, the CPU time that no claim covers.
 //
 // Missed processes start and exit between two scans, and neither child times nor counters show
 // them: they are children whose parent discards their times. Their CPU time is a part of the

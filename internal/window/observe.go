@@ -46,8 +46,8 @@ func (b *Collector) End(m *Measurement) {
 	b.closeEnded()
 	b.programs.endInterval()
 	b.Cgroups.Sweep()
-	// If the kernel did not report the ends of a burst of processes, their rows stay for
-	// units.SlackTime.
+	// If the kernel did not report the exits of a burst of processes, their rows are kept for the
+	// slack time.
 	if t := m.Table; t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
 		b.Shrink(t)
 	}
@@ -88,10 +88,10 @@ func (b *Collector) StartOver(m *Measurement, exact bool) {
 	for p := range processes(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
 	}
-	for i := range before { // with the next interval: until then the first scan of the source may have failed
+	for i := range before { // they end with the next interval: the first scan of the source may fail
 		b.leave(&before[i])
 	}
-	b.Cgroups.ReadNew() // so that the next interval has a counter to start from
+	b.Cgroups.ReadNew() // the next interval needs readings to start from
 	b.Keys.forgetWork()
 }
 
@@ -121,7 +121,7 @@ func (b *Collector) beginInterval(m *Measurement) {
 	b.clearRows()
 	b.node.Busy = m.Node.Busy - b.last.Node.Busy
 	b.node.Total = m.Node.Total - b.last.Node.Total
-	// Most of the time since a state was not weighed.
+	// Most of the time since the state has no weights.
 	for i := range b.node.Unweighed {
 		b.node.Unweighed[i] = b.restored
 	}

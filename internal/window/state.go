@@ -24,7 +24,7 @@ type State struct {
 	Cgroups []cgroup.Past
 }
 
-// State sets s to the state of the Collector and its ledger, in the memory that s has. Call it
+// State sets s to the state of the Collector and its ledger, and reuses the memory of s. Call it
 // after End and before the ledger is emitted.
 func (b *Collector) State(s *State) {
 	b.Ledger.State(&s.Ledger)
@@ -37,7 +37,7 @@ func (b *Collector) State(s *State) {
 	}
 }
 
-// IsValid reports whether the state defines each index in it. Each state of a Collector does.
+// IsValid reports whether the state defines all of its indices, as every state of a Collector does.
 func (s *State) IsValid() bool {
 	e := &s.Ledger
 	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }

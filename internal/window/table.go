@@ -11,7 +11,7 @@ import (
 )
 
 // table holds a row for each use of the node's CPUs in the window between two measurements, and the
-// interval that passes make of them.
+// interval that the passes compute from the rows.
 type table struct {
 	interval attribution.Interval
 	node     *attribution.Usage // of the interval: the node's CPUs
@@ -36,7 +36,7 @@ type row struct {
 	weights  [attribution.Weights]uint64
 	cgroup   *cgroup.Node // of the container, nil outside of containers
 	// process used the CPU time, or is related to the short-lived processes that used it. It is nil
-	// without such a process.
+	// if there is no such process.
 	process *proc.Process
 	home    string // path of the cgroup that the memory of the row is charged to
 	// parts divides the CPU time by domain, and on divides it by CPU. They are empty if the
@@ -90,7 +90,7 @@ func (t *table) keepSlices(on []proc.Slice) []proc.Slice {
 	return t.on[from:]
 }
 
-// dropRows removes the rows, and the claims that passes made of them.
+// dropRows removes the rows, and the claims that the passes made from them.
 func (t *table) dropRows() {
 	t.rows = t.rows[:0]
 	for i := range 1 + len(t.rest.parts) {

@@ -18,8 +18,8 @@ const (
 	// More than a tenth of active energy without an owner is a condition, and less than a twentieth
 	// ends it.
 	tooUnattributed, attributedAgain = 10, 20
-	// leastUnattributed is the power, in microwatts, below which unattributed energy is not worth a
-	// warning: on a node at rest every share is a large one.
+	// leastUnattributed is the minimum unattributed power, in microwatts, for a warning. On an idle
+	// node, small power can be a large share.
 	leastUnattributed = 100_000
 )
 
@@ -44,7 +44,7 @@ type span struct {
 func (v *Visibility) Hidden() error { return v.hidden }
 
 // Unattributed returns why more than a tenth of active energy is unattributed. It returns nil if
-// less is, or if the cause is that processes are hidden.
+// the part is smaller, or if the cause is hidden processes.
 func (v *Visibility) Unattributed() error { return v.tooLarge }
 
 // Observe records a measurement that b has collected. The first one is a span of its own.
@@ -65,8 +65,8 @@ func (v *Visibility) Observe(m *Measurement, b *Collector) {
 	}
 }
 
-// beginSpan returns a span without scans. Its totals leave GPUs out, because scans do not show
-// their usage.
+// beginSpan returns a span without scans. Its totals exclude GPUs, because scans do not show their
+// usage.
 func (b *Collector) beginSpan(at time.Time) span {
 	s := span{began: at, time: b.unowned.all, ofInterrupts: b.unowned.ofInterrupts}
 	kinds := &b.Ledger.Kinds

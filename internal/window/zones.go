@@ -26,10 +26,10 @@ type zoneRead struct {
 	unmeasured time.Duration
 }
 
-// isNew reports whether a reading has a total that was brought up to date since the last call. A
-// meter that is slower than the intervals returns the same reading again, and the zone's energy is
-// deferred together with the claims of the interval. isNew also returns how much of the time
-// between two new readings was not measured.
+// isNew reports whether the total of a reading was updated since the last call. A meter that is
+// slower than the intervals returns the same reading again, and the claims of the interval are
+// deferred until the zone's next update. isNew also returns the part of the time between two new
+// readings that was not measured.
 func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.Duration) {
 	for zone >= len(z.read) {
 		z.read = append(z.read, zoneRead{})
@@ -50,8 +50,7 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 const MaxAge = 5 * time.Minute
 
 // ageOf returns the time between the end of a reading's total and the end of its domain's usage. A
-// library polls the usage of a GPU with its energy, so only
-// the lag counts.
+// library polls the usage of a GPU together with its energy, so only the lag counts.
 func ageOf(r *power.Reading, m *Measurement) time.Duration {
 	age := m.ReadAt.Sub(r.At)
 	if r.Zone.Domain.IsGPU() && !m.usedUntilRead(r.Zone.Domain) {
@@ -86,7 +85,7 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 		return i, replaced
 	}
 	if i < len(z.read) {
-		z.read[i] = zoneRead{} // the other zone's total is new, even if both were read at the same moment
+		z.read[i] = zoneRead{} // the total is new, even if both zones were read at the same time
 	}
 	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
 	if z.index == nil {
