@@ -166,7 +166,7 @@ func (a *account) addPower(s *Shown, at time.Time) error {
 		}
 		return a.rejected
 	}
-	if event == Gap && !errors.Is(a.reading.Err, ErrUnmeasured) { // Err of the reading before
+	if event == Gap && !errors.Is(a.reading.Err, ErrUnmeasured) { // Err of the previous reading
 		a.reading.Gaps++
 	}
 	a.ahead = units.AddSaturating(a.ahead, energy)

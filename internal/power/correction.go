@@ -79,10 +79,10 @@ func (c *corrections) zone(z *Zone) *corrected {
 	return zone
 }
 
-// corrected is the corrected total of a zone. It is exact: after any readings the total is the
-// correction applied to the energy and the time of all readings together, rounded down to a
-// microjoule. The only exception is a time when Offset makes the power negative: the total does not
-// change in this time, and the negative energy is carried, up to 60 s of Offset.
+// corrected is the corrected total of a zone. It is exact: the total is the correction of the
+// energy and the time of all readings together, rounded down to a microjoule. The exception is a
+// time when Offset makes the power negative. The total does not change in this time, and the
+// negative energy is carried, up to 60 s of Offset.
 type corrected struct {
 	Correction
 	zone       *Zone
@@ -155,8 +155,9 @@ func product(a, b uint64) (quotient, rest int64) {
 	return int64(min(q, maxMicrojoules)), int64(r)
 }
 
-// resumed returns the true energy since the restored state without the total of the last reading.
-// energy is the increase of the zone's counter since the restored state, in the time elapsed.
+// resumed returns the true energy between the restored state and the meter's first reading, which
+// is not part of the total. energy and elapsed are the increase of the zone's counter and the time
+// between the restored state and the last reading.
 func (c *corrected) resumed(energy units.Energy, elapsed time.Duration) units.Energy {
 	return c.convert(units.Advance(c.raw, energy), elapsed-c.at.Sub(c.since))
 }

@@ -25,8 +25,8 @@ const (
 const smallestRange = 1000 * units.Joule
 
 // counterSlack is added to every elapsed time. RAPL updates about once per millisecond, and the
-// sample time is taken before the counter is read, so that two close reads may lie further apart
-// than their times.
+// sample time is taken before the counter is read. Therefore more time may pass between two reads
+// of the counter than between their sample times.
 const counterSlack = 10 * time.Millisecond
 
 // reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include
@@ -140,8 +140,8 @@ func (c *counter) addSpare(spare time.Duration) {
 	}
 }
 
-// wrapsAfter returns the time in which the counter passes through its range at the maximum power of
-// the zone. It returns 0 if the range is not available, or too small to be true.
+// wrapsAfter returns the time until the counter has passed through its range at the maximum power
+// of the zone. It returns 0 if the range is not available, or too small to be valid.
 func (r *Raw) wrapsAfter() time.Duration {
 	if r.Range < smallestRange {
 		return 0

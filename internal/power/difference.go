@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// difference is the energy of a whole minus its parts; see Remainder. The user of a difference
-// marks each track as belonging to the whole or to a part.
+// difference is the energy of a whole minus its parts; see Remainder. The caller marks each track
+// as belonging to the whole or to a part.
 type difference struct {
 	tracks []*track // tracks of the zones that were read in the last forgetAfter
 	gone   int64    // energy of removed parts since the last settled time, in µJ
@@ -22,16 +22,16 @@ type difference struct {
 	restart   bool      // settle skips the time from settled to candidate, because the whole changed or missed a part of it
 
 	settled time.Time    // time of balance and total; zero before the first settle
-	balance int64        // D at the time settled, in µJ
+	balance int64        // D (see Remainder) at the time settled, in µJ
 	total   units.Energy // the largest balance
 }
 
 const (
-	// partPatience is the maximum time for which settle waits for a part.
+	// partPatience is the maximum time that settle waits for a part.
 	partPatience = 2 * time.Minute
-	// forgetAfter is the time after which the track of a vanished part is removed. It is longer than
-	// the maximum delay of a reading of the whole, so the part used all its energy before the next
-	// candidate.
+	// forgetAfter is the time after which the track of a vanished part is removed. It is longer
+	// than the maximum delay of a reading of the whole, so the next candidate is after the end of
+	// the part.
 	forgetAfter = 10 * time.Minute
 	// maxStep is the maximum energy that a zone adds to the balance at once, and maxBalance the
 	// maximum of the balance, in µJ. They prevent overflows.

@@ -32,7 +32,7 @@ func CompareIDs(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// digits returns how many digits s begins with.
+// digits returns the number of leading digits of s.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {

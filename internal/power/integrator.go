@@ -36,14 +36,13 @@ func newIntegrator(maxWatts uint64, longestGap time.Duration) *integrator {
 }
 
 // addPower adds a reading, a power in microwatts, and returns the energy since the last reading.
-// The reading is the mean over the time average that ends at the time at; an average of 0 stands
-// for the instantaneous power.
+// The reading is the mean over the time average that ends at the time at. If average is 0, it is
+// the instantaneous power.
 //
-// A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second
-// reading of the same time adds no energy. A reading of an earlier time shows that the clock was
-// set back: it is Rebased, adds no energy, and the next reading counts from there. That cannot
-// happen to times with a monotonic clock reading, which do not advance while the machine is
-// suspended.
+// A reading below 0 or above the zone's maximum power is Rejected and has no other effect. A second
+// reading of the same time adds no energy. A reading of an earlier time means that the clock was
+// set back. It is Rebased, adds no energy, and the next reading counts from its time. Times with a
+// monotonic clock reading are never set back, and do not advance while the machine is suspended.
 func (i *integrator) addPower(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
 	if microwatts < 0 || uint64(microwatts) > i.maxPower {
 		return 0, Rejected

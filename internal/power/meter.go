@@ -107,28 +107,29 @@ type Sample struct {
 		At          time.Time
 		Busy, Total units.CPUTime
 	}
-	// Waits bounds the waits for directories that users block. nil: each meter has its own.
+	// Waits bounds the waits for directories that users block. If nil, each meter has its own
+	// Waits.
 	Waits *kernfs.Waits
 }
 
 // Reading is one zone in one read.
 type Reading struct {
 	Zone *Zone
-	// Total is the energy since the zone's first good read. It never goes down. A failed read
-	// leaves it as it was, and the next good one adds the missed energy.
+	// Total is the energy since the zone's first good read. It never decreases. A failed read does
+	// not change it, and the next good read adds the missed energy.
 	Total units.Energy
-	// At is when Total was last brought up to date; zero until the first good read.
+	// At is when Total was last updated. It is zero until the first good read.
 	At time.Time
 	// Correction is the correction applied to Total and At.
 	Correction Correction
-	// Err is why the zone could not be read, nil if it could.
+	// Err is the reason why the zone could not be read, or nil.
 	Err   error
 	Event Event
 	// Raw is the counter that Total is derived from, as of its last good read.
 	Raw Raw
-	// Unmeasured is the time since the first good read, or ErrUnmeasured, that a power sensor did
-	// not cover. It has no energy. Gaps is how many such times there were, and Rejected how many
-	// readings of the sensor were impossible and are not counted.
+	// Unmeasured is the total time that readings of a power sensor did not cover, since its first
+	// good read or ErrUnmeasured. No energy is counted for this time. Gaps is the number of such
+	// times. Rejected is the number of impossible readings, which are not counted.
 	Unmeasured     time.Duration
 	Gaps, Rejected int64
 
@@ -144,7 +145,7 @@ type Event uint8
 // The events of a counter, and of an integrator.
 const (
 	NoEvent  Event = iota
-	Wrapped        // passed its maximum and went on from 0
+	Wrapped        // passed its maximum and continued from 0
 	Rebased        // stepped back or jumped further than is possible: no energy is added, and counting continues from there
 	Appeared       // first good reading: the baseline
 	Gap            // came too late to integrate the whole time since the previous reading

@@ -16,7 +16,7 @@ import (
 type module struct {
 	difference
 	zone   *Zone     // zone of the GPU
-	socket time.Time // sample time of the last reading of the socket, at first of the module
+	socket time.Time // sample time of the last reading of the socket, or of the first of the module
 	err    error
 }
 
@@ -37,9 +37,9 @@ func (ms *modules) separate(readings []Reading, now time.Time) []Reading {
 	return readings
 }
 
-// hasOneModule reports whether the machine has one module and one CPU socket, which then belong
-// together, whatever the number of the socket. A machine with several modules may show only one
-// GPU, so the number of sockets counts as well.
+// hasOneModule reports whether the machine has exactly one module and one CPU socket. They then
+// belong together, regardless of the socket's ID. The number of sockets is checked because a
+// machine with several modules may show only one GPU.
 func hasOneModule(readings []Reading) bool {
 	modules, socket := 0, units.NodeCPUs
 	for i := range readings {

@@ -17,8 +17,8 @@ import (
 //
 // Platform is assumed to contain all graphics cards, and PSys no graphics card. PSys covers the
 // supplies that the vendor connects to the processor's meter (Intel SDM, volume 4,
-// MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
-// graphics card has a supply of its own. If the PSys of a laptop does contain a card, the energy of
+// MSR_PLATFORM_ENERGY_COUNTER). This is mostly the board's supply of the processors and the memory.
+// A graphics card has its own supply. If the PSys of a laptop does contain a card, the energy of
 // the card is also in the zone.
 //
 // The zone is updated at the times of the readings of the whole. The totals of the parts at such a
@@ -71,8 +71,8 @@ func (m *Remainder) Lacks() string { return m.lacks }
 // IsForeign reports whether there is no zone because a part is not measured.
 func (m *Remainder) IsForeign() bool { return m.foreign != nil }
 
-// Err returns why the zone does not have the energy that it should: a part is not measured, or the
-// deficit was more than noise and is not paid back yet.
+// Err returns the reason why the energy of the zone is wrong or missing, or nil. Either a part is
+// not measured, or the deficit was more than noise and is not 0 again.
 func (m *Remainder) Err() error {
 	switch {
 	case m.foreign != nil:
@@ -128,7 +128,7 @@ func (m *Remainder) resumeAt() {
 	m.settled, m.restart = m.firstWhole().points[0].at, false
 }
 
-// add appends the zone's reading to those that it is derived from. now is the sample time.
+// add appends the zone's reading to the readings that it is derived from. now is the sample time.
 func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
 	if m.resuming && slices.ContainsFunc(readings, func(r Reading) bool { return errors.Is(r.Err, errAwaited) }) {
 		return append(readings, Reading{Zone: &m.zone, Err: errAwaited})
@@ -188,7 +188,7 @@ func (m *Remainder) update(readings []Reading, now time.Time) bool {
 	return false
 }
 
-// isPart reports whether a whole of the given kind contains zones of kind k.
+// isPart reports whether zones of kind k are parts of a whole of the given kind.
 func isPart(k, whole Kind) bool { return k == Package || k == DRAM || k == GPU && whole == Platform }
 
 func isWhole(k Kind) bool { return k == Platform || k == PSys }

@@ -253,8 +253,7 @@ func (p *Poller) Close() error {
 	}
 }
 
-// ClosePollers closes the pollers concurrently, so it waits only for the slowest of
-// them.
+// ClosePollers closes the pollers concurrently, so it waits only for the slowest of them.
 func ClosePollers(pollers ...*Poller) error {
 	errs := make([]error, len(pollers))
 	var closing sync.WaitGroup

@@ -18,8 +18,8 @@ import (
 //	separate    subtracts CPU sockets from GPUs whose meters include them
 //	Remainder   derives the zone other
 //
-// A Set closes a meter if its zones can no longer be reported. A Set is not safe for
-// concurrent use.
+// A Set closes a meter if its zones can no longer be reported. A Set is not safe for concurrent
+// use.
 type Set struct {
 	// Remainder, if it is not nil, derives the zone other from the zones that are reported.
 	Remainder *Remainder
@@ -50,8 +50,8 @@ type Member struct {
 	// Only is the kind of all zones of the meter. It is empty if the zones may have different
 	// kinds.
 	Only Kind
-	// Correction returns the correction of a zone, which depends on the zone's kind and ID only. If
-	// Correction is nil, no zone is corrected.
+	// Correction returns the correction of a zone, which must depend only on the zone's kind and
+	// ID. If Correction is nil, no zone is corrected.
 	Correction func(*Zone) Correction
 }
 
@@ -191,7 +191,7 @@ func (s *Set) Past(p *Past) {
 // ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
-// SoonestWrap returns the shortest time for a counter of a reported zone to wrap unnoticed. It
+// SoonestWrap returns the shortest time until a counter of a reported zone wraps unnoticed. It
 // returns 0 if no counter can wrap. It ignores counters of a Poller, because a Poller also reads
 // them between two calls of Read.
 func (s *Set) SoonestWrap() (soonest time.Duration) {

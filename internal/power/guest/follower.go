@@ -42,8 +42,8 @@ type Follower struct {
 	stale   error // error since the last report became stale, or nil
 }
 
-// A report becomes stale at the earliest minPatience after it was new. Until the host's interval
-// has been determined, it becomes stale after firstPatience.
+// minPatience is the minimum time until a report becomes stale. Until the host's interval has been
+// determined, a report becomes stale after firstPatience.
 const (
 	minPatience   = 30 * time.Second
 	firstPatience = 3 * time.Minute
@@ -54,10 +54,10 @@ var (
 	errBeyond     = errors.New("the energy is beyond the range of the counter")
 )
 
-// followed is a zone as the last report with the zone shows it.
+// followed is a zone with its last reading.
 type followed struct {
 	power.Shown
-	listed bool // that was the last report
+	listed bool // the last report contained the zone
 }
 
 // NewFollower returns a follower. from is the source of the reports in errors, such as a path. want

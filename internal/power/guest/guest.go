@@ -49,8 +49,8 @@ type Zone struct {
 func IsExported(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
 
 // Place returns the ID and the name of the zone of a kind in a virtual machine's powercap tree, and
-// the ID of its parent zone, empty at the top. Psys and platform have one place: both cover the
-// whole machine. The kind must be exported to guests.
+// the ID of its parent zone, which is empty at the top. PSys and Platform share a place, because
+// both cover the whole machine. The kind must be exported to guests.
 func Place(k power.Kind) (id, name, parent string) {
 	const top = "intel-rapl:0"
 	switch k {
@@ -67,7 +67,7 @@ func Place(k power.Kind) (id, name, parent string) {
 	}
 }
 
-// samePlace reports whether zones of two kinds have one Place.
+// samePlace reports whether zones of two kinds share a Place.
 func samePlace(a, b power.Kind) bool { return a == b || isWhole(a) && isWhole(b) }
 
 // isWhole reports whether a kind covers the whole machine.

@@ -52,7 +52,7 @@ type Publisher struct {
 type machine struct {
 	id, want string // want is the directory that it should have, empty if there is no safe name
 	cid      uint32
-	hosts    bool // its ID is the host's: no user and no container can have another machine's
+	hosts    bool // it belongs to the host: no user or container can choose its ID
 	running  bool
 	round    uint64    // number of the last Publish that had the machine
 	seen     time.Time // time of this Publish
@@ -82,17 +82,18 @@ type job struct {
 }
 
 const (
-	// keepStopped is how long a machine is remembered that is no longer published. After that it
-	// continues from its tree.
+	// keepStopped is the time that a machine stays in memory after it is no longer published. If it
+	// is published again later, it continues from its tree.
 	keepStopped = time.Hour
-	// slowWrite is how long it may take to write all trees before that is an error.
+	// slowWrite is the time after which writing all trees counts as an error.
 	slowWrite = 30 * time.Second
-	// maxClose is how long Close waits for the disk.
+	// maxClose is the maximum time that Close waits for the disk.
 	maxClose = 3 * time.Second
-	// maxTrees limits the directories: beyond it, only machines of the host get further directories.
-	// Users and containers can have any number of machines, and directories are never removed.
+	// maxTrees is the number of directories above which only machines of the host get further
+	// directories. Users and containers can have any number of machines, and directories are never
+	// removed.
 	maxTrees = 1000
-	// mostNamed is how many virtual machines an error names.
+	// mostNamed is the maximum number of virtual machines that an error names.
 	mostNamed = 3
 )
 
@@ -162,8 +163,8 @@ func (p *Publisher) take(vm *VM, at, now time.Time) {
 	m.at = at
 }
 
-// add adds the new energy of the totals, and reports whether there is any. Psys and platform have
-// one place: only the first of them that a machine had is exported.
+// add adds the new energy of the totals, and reports whether there is any. PSys and Platform share
+// a place, so only the kind that the machine had first is exported.
 func (m *machine) add(vm *VM, round uint64) (changed bool) {
 	if !m.start.Equal(vm.Start) {
 		m.start = vm.Start
@@ -483,8 +484,8 @@ type refusals []error
 
 func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
 
-// err returns the first refusals, in an order that does not change, and the number of the others.
-// It returns nil without refusals.
+// err returns the first refusals in a stable order, and the number of the others. It returns nil if
+// there are no refusals.
 func (r refusals) err(what string) error {
 	if len(r) == 0 {
 		return nil

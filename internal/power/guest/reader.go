@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of entries of a directory, and of directories in a tree. No
-	// machine comes near it.
+	// maxEntries is the maximum number of entries of a directory, and of directories in a tree.
+	// Real machines have far fewer.
 	maxEntries = 1024
 	// maxFile is the maximum size in bytes of a file of another program's tree. Files of sysfs have
 	// the size of a page, 4096 bytes on machines with RAPL.
 	maxFile = 4096
-	// controlType is the control type whose zones are read. Zones of other control types repeat the
-	// same zones, or estimate.
+	// controlType is the control type whose zones are read. Zones of other control types repeat
+	// these zones, or are estimates.
 	controlType = "intel-rapl"
 )
 

@@ -27,10 +27,10 @@ import (
 // once, for five seconds each. Further connections are closed at once, so that all other machines
 // are served.
 //
-// While the port cannot be listened at, that is tried again every ten seconds.
+// If listening at the port fails, the server tries again every ten seconds.
 type Server struct {
-	// Listen listens at a port, of the machine's AF_VSOCK sockets if it is nil. It must not be
-	// changed after Start.
+	// Listen listens at a port. If nil, the server uses the machine's AF_VSOCK sockets. It must not
+	// be changed after Start.
 	Listen func(port uint32) (net.Listener, error)
 
 	port   uint32
@@ -45,22 +45,23 @@ type Server struct {
 }
 
 const (
-	// listenAgain is the time after which a failed listener is tried again, and acceptAgain a
-	// failed connection.
+	// listenAgain is the pause after a failed listen, and acceptAgain the pause after a failed
+	// accept.
 	listenAgain = 10 * time.Second
 	acceptAgain = time.Second
-	// writeTimeout is how long a virtual machine has for reading its document.
+	// writeTimeout is the time limit for a virtual machine to receive its document.
 	writeTimeout = 5 * time.Second
-	// maxConns is how many connections there are at once, maxConnsEach of a virtual machine.
+	// maxConns is the maximum number of connections at once, and maxConnsEach the maximum per
+	// virtual machine.
 	maxConns     = 1024
 	maxConnsEach = 2
-	// anyCID accepts connections to whichever context ID the machine has (VMADDR_CID_ANY).
+	// anyCID accepts connections to any context ID of the machine (VMADDR_CID_ANY).
 	anyCID = 1<<32 - 1
 )
 
-// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report
-// returns the report for the virtual machine with a context ID, which must not change afterwards;
-// ok is false if there is no report. It is called from several goroutines.
+// NewServer returns a server for a port, from 1 to 2^32-2. Start starts it. report returns the
+// report for the virtual machine with a context ID. The report must not be modified afterwards. ok
+// is false if there is no report. report is called from several goroutines.
 func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
 	return &Server{port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{}}
 }
@@ -86,8 +87,8 @@ func (s *Server) Start() {
 	}()
 }
 
-// Err returns why virtual machines cannot connect, nil if they can. Its text stays the same while
-// that lasts.
+// Err returns the reason why virtual machines cannot connect, or nil. The same reason always has
+// the same text.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +113,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// open makes the listener and reports whether there is one.
+// open opens the listener, and reports whether it is open.
 func (s *Server) open(ctx context.Context) bool {
 	listener, err := s.Listen(s.port)
 	s.mu.Lock()
@@ -175,8 +176,8 @@ func (s *Server) note(err error) {
 	s.err = err
 }
 
-// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it
-// is from no virtual machine, or if there is no room.
+// admit returns the context ID of the virtual machine at the other end of a connection. ok is false
+// if the peer is not a virtual machine, or if there are too many connections.
 func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool) {
 	peer, ok := conn.RemoteAddr().(*vsock.Addr)
 	if !ok || peer.ContextID <= vsock.Host { // the machine itself, or the hypervisor that it runs on
@@ -200,7 +201,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool)
 // write writes the document for a virtual machine, if it has a report, and closes the connection.
 // Delivery is not checked.
 func (s *Server) write(conn net.Conn, cid uint32) {
-	defer func() { // admit waits for both, because the virtual machine may connect again as soon as it sees the end
+	defer func() { // both under the lock: the virtual machine may connect again as soon as the connection is closed
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, conn)

@@ -38,7 +38,7 @@ const (
 // maxEnergy is the range of the counters of a tree, 2.5 TWh. A total does not exceed it.
 const maxEnergy units.Energy = math.MaxInt64
 
-// keepZones is the time for which a tree keeps zones of the previous report that are not read.
+// keepZones is the time that a tree keeps zones of the previous report that no meter has read yet.
 // After a restart of the host's receiver, some meters are read later than others.
 const keepZones = time.Minute
 
@@ -63,7 +63,7 @@ type tree struct {
 	base      []Zone
 	keepUntil time.Time // see keepZones. It is zero if the tree does not continue a report
 	reported  []Zone    // the last totals of the machine that a report included
-	begun     []Zone    // reported at the begin of the epoch. They are subtracted from the totals
+	begun     []Zone    // reported at the beginning of the epoch. They are subtracted from the totals
 
 	shown   []Zone       // by the last report
 	counted []power.Kind // the zones whose files are complete
@@ -214,8 +214,8 @@ func makeZone(root *os.Root, dir, name string) error {
 		return err
 	}
 	if flat := path.Base(dir); flat != dir {
-		// Programs that expect the links of /sys/class/powercap find the zone at the top. The tree is
-		// complete without.
+		// For programs that expect the links of /sys/class/powercap. The tree is complete without
+		// them.
 		_ = putLink(root, flat, dir)
 	}
 	return putNumber(root, path.Join(dir, rangeFile), uint64(maxEnergy))
@@ -266,8 +266,7 @@ func putNumber(root *os.Root, name string, number uint64) error {
 	return put(root, name, strconv.FormatUint(number, 10))
 }
 
-// put replaces a file of the tree by a file with a line, so that a reader sees one of them as a
-// whole.
+// put atomically replaces a file of the tree by a file with one line.
 func put(root *os.Root, name, line string) error {
 	return replace(root, name, func() error { return create(root, line) })
 }

@@ -37,8 +37,8 @@ func (in *input) fast() bool { return in.isEnergy() && in.is.every == 0 }
 // averages reports whether the average is read.
 func (in *input) averages() bool { return in.average && (!in.input || !in.is.instant) }
 
-// assign sets the sensors that are used, of the kinds that are wanted, and those that could be
-// named. Of several sensors with one ID the first counts.
+// assign sets the inputs of the wanted kinds, and the list of unused sensors, which the
+// configuration can name. If several sensors have the same ID, only the first is used.
 func (m *finder) assign(to *found) {
 	named := m.findNamed(to)
 	var known []*input
@@ -65,8 +65,8 @@ func (m *finder) assign(to *found) {
 	}
 }
 
-// prepare sets the files of an input. It opens the files of a fast one: a search may wait for a
-// directory that a user blocks, and a collection may not.
+// prepare sets the files of an input. It opens the files of a fast input, because a search may wait
+// for a directory that a user blocks, but a collection may not.
 func (in *input) prepare() {
 	path := func(name string) kernfs.File { return kernfs.File{Path: filepath.Join(in.chip.dir, name)} }
 	switch {
@@ -124,8 +124,8 @@ func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.
 }
 
 // describeCard sets the name, the vendor and the maximum power of a graphics card. The name is the
-// product's if the driver has it (amdgpu for cards with an EEPROM), and otherwise the driver's,
-// because labels are "PPT" and "card".
+// product name if the driver reports it (amdgpu for cards with an EEPROM), and otherwise the name
+// of the driver. Labels such as "PPT" and "card" are not suitable as names.
 func (m *finder) describeCard(f *input) {
 	f.zone.Name = cmp.Or(m.text(f.chip.path, "product_name"), f.chip.driver)
 	f.zone.Vendor = vendors[m.text(f.chip.path, "vendor")]
@@ -155,10 +155,10 @@ func addParents(known []*input) {
 	}
 }
 
-// preferred removes inputs from the list of the table's inputs. A kind that the configuration names
-// a sensor for has only named sensors, even while they are missing. A kind that several drivers
-// measure has only the inputs of the first driver in the table. Each graphics card counts as a kind
-// of its own. But a named sensor without a PCI address may measure any card, and replaces all
+// preferred returns the inputs of the table that are used. If the configuration names a sensor of a
+// kind, the kind has only named sensors, even while they are missing. If several drivers measure a
+// kind, only the driver that is listed first is used. These rules apply to each graphics card
+// separately. A named GPU sensor without a PCI address may measure any card, so it replaces all
 // cards.
 func (m *finder) preferred(known, named []*input) []*input {
 	same := func(a, b *input) bool {
@@ -204,7 +204,7 @@ func (m *finder) findNamed(to *found) (named []*input) {
 	return named
 }
 
-// in returns the sensors that are named.
+// in returns the sensors that n names.
 func (n *Sensor) in(chips []*chip) (found []*sensor) {
 	for _, c := range chips {
 		if c.driver != n.Chip || n.Device != "" && c.device != n.Device {

@@ -16,26 +16,27 @@ import (
 )
 
 // meaning describes the quantity that sensors of a driver with a given name or label measure. In
-// driver, sensor and label # stands for a number; an empty sensor or label is any.
+// driver, sensor and label, # matches a number. An empty sensor or label matches any.
 type meaning struct {
 	driver string
 	sensor string // "power1"
 	label  string
 	// kind of the zones, or notUsed.
 	kind power.Kind
-	// domain returns the domain of a sensor, and false if the sensor is not used. number is the number in the label.
+	// domain returns the domain of a sensor, and false if the sensor is not used. number is the
+	// number in the label.
 	domain domainFunc
 
-	// only reports whether the meaning holds for the chip. nil means that it does.
+	// only reports whether the meaning applies to a chip. If nil, it applies to all chips.
 	only func(m *finder, c *chip, chips []*chip) bool
-	// parent is the label of the sensor, with the same number, that contains this one. Without that
-	// sensor the kind is whole.
+	// parent is the label of the sensor with the same number that contains this sensor. If there is
+	// no such sensor, the kind is whole.
 	parent string
 	whole  power.Kind
 
 	wrapAt units.Energy  // of an energy counter, 0 if it does not wrap
 	every  time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
-	// standsStill is how long a counter that is polled may show the same value. 0 means forever.
+	// standsStill is the maximum time without a change of a polled counter. 0 means no limit.
 	standsStill time.Duration
 	instant     bool // powerN_input is read although there is a powerN_average
 }
@@ -51,8 +52,8 @@ type domainFunc func(m *finder, c *chip, number uint64) (units.Domain, bool)
 // ltc2947, lineage_pem, pmbus (pin, pout), corsairpsu, scmi_sensors, vexpress. The meaning of the
 // two counters of aem2 is not documented.
 var meanings = []meaning{
-	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count of 2^-16 J by 10^6 in
-	// 64 bits before it divides by 2^16, so its counters wrap after 2^48 µJ.
+	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count
+	// of 2^-16 J by 10^6 in 64 bits before it divides by 2^16, so its counters wrap after 2^48 µJ.
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
@@ -70,7 +71,7 @@ var meanings = []meaning{
 	{driver: "ibmpowernv", label: "Chip #", kind: power.Package, domain: packageOf},
 	{driver: "ibmpowernv", label: "Chip # Memory", kind: power.DRAM, domain: packageOf},
 
-	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may
+	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read queries the BMC and may
 	// take 30 s. If the BMC does not answer, the driver repeats the last value.
 	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
 	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and the powers of the counters
@@ -86,13 +87,13 @@ var meanings = []meaning{
 	// drivers/hwmon/macsmc-hwmon.c. Labels: arch/arm64/boot/dts/apple/hwmon-common.dtsi.
 	{driver: "macsmc_hwmon", label: "Total System Power", kind: power.Platform, domain: node},
 
-	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input (tegra*-p*.dtsi); the other rails
-	// are parts of it and of each other.
+	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input
+	// (tegra*-p*.dtsi). It contains the other rails, some of which contain each other.
 	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
 	{driver: "ina3221", kind: notUsed, only: besideVDDIn},
 
-	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The sum of the cores and
-	// the rest of the chip is the package.
+	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The package is the sum of the cores
+	// and the rest of the chip.
 	{driver: "apm_xgene", label: "CPU power", kind: power.Package, domain: node},
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
 	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; the rest of the chip is not measured
@@ -117,7 +118,8 @@ var meanings = []meaning{
 // their first channels but not the powers. Their sensor powerN is the product.
 var bothFiles = map[string]int{"ina3221": 3}
 
-// find returns the meaning of a sensor and the number in its label, nil if the table does not list it.
+// find returns the meaning of a sensor and the number in its label. The meaning is nil if the table
+// does not list the sensor.
 func (m *finder) find(s *sensor, chips []*chip) (*meaning, uint64) {
 	for i := range meanings {
 		c := &meanings[i]
@@ -136,7 +138,7 @@ func (m *finder) find(s *sensor, chips []*chip) (*meaning, uint64) {
 	return nil, 0
 }
 
-// match reports whether a text is as the pattern says, and returns the number at the pattern's #.
+// match reports whether text matches pattern, and returns the number at the pattern's #.
 func match(pattern, text string) (number uint64, ok bool) {
 	before, after, hasNumber := strings.Cut(pattern, "#")
 	if !hasNumber {
@@ -167,7 +169,7 @@ func card(_ *finder, c *chip, _ uint64) (units.Domain, bool) {
 // amdCard returns the domain of an AMD card. An MI250 or MI250X has two dies, each with a PCI
 // address. The first die reports the power of both; the second die reports 0, and a limit of 0
 // (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So the second die has
-// no zone, and the zone has a domain of its own, because it measures the users of both dies.
+// no zone, and the zone of the first has its own domain, because the users of both dies share it.
 func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
 	switch m.text(c.path, "device") {
 	case "0x7408", "0x740c": // drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c, Aldebaran; 0x740f is the MI210, which has one die
@@ -178,7 +180,7 @@ func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
 
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter
 // for each possible node, and reads the package's register through a CPU of the node. Counters of
-// nodes without CPUs stand still. A kernel without NUMA has one node.
+// nodes without CPUs do not advance. A kernel without NUMA has one node.
 func (m *finder) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 	devices := filepath.Join(m.root, "sys/devices/system")
 	if _, err := os.Stat(filepath.Join(devices, "node")); err != nil {
@@ -202,7 +204,8 @@ func oneOfItsDriver(_ *finder, c *chip, chips []*chip) bool {
 	return !slices.ContainsFunc(chips, func(other *chip) bool { return other != c && other.driver == c.driver })
 }
 
-// oneMeterOfTheMachine reports whether an ACPI power meter is the only one. A superchip's module is not the machine.
+// oneMeterOfTheMachine reports whether a chip is the only ACPI power meter and may measure the
+// whole machine. A meter of a superchip's modules does not.
 func oneMeterOfTheMachine(m *finder, c *chip, chips []*chip) bool {
 	module := slices.ContainsFunc(c.sensors, func(s *sensor) bool { return strings.HasPrefix(s.label, "Module Power") })
 	return !module && oneOfItsDriver(m, c, chips)
@@ -213,13 +216,15 @@ func onJetson(m *finder, _ *chip, _ []*chip) bool {
 	return strings.Contains(m.text(m.root, "sys/firmware/devicetree/base/compatible"), "nvidia,tegra")
 }
 
-// besideVDDIn reports whether a chip on such a board measures the module's input in addition to other rails.
+// besideVDDIn reports whether a chip on a Jetson board measures the module's input in addition to
+// other rails.
 func besideVDDIn(m *finder, c *chip, chips []*chip) bool {
 	return onJetson(m, c, chips) && slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.label == "VDD_IN" })
 }
 
-// isCard reports whether an amdgpu is a card of its own and no APU. Only APUs have a vddnb, but for the MI300A
-// (drivers/gpu/drm/amd/pm/amdgpu_pm.c, hwmon_attributes_visible).
+// isCard reports whether an amdgpu chip is a graphics card and not an APU. All APUs except the
+// MI300A have a vddnb, and no card has (drivers/gpu/drm/amd/pm/amdgpu_pm.c,
+// hwmon_attributes_visible).
 func isCard(m *finder, c *chip, _ []*chip) bool {
 	const mi300A = "0x74a0" // drivers/gpu/drm/amd/amdgpu/aqua_vanjaram.c
 	return m.text(c.path, "device") != mi300A && m.text(c.dir, "in1_label") != "vddnb"

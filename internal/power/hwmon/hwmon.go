@@ -92,7 +92,7 @@ func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, erro
 	lost := false
 	for _, c := range m.sources {
 		readings, err := c.meter.Read(ctx, s)
-		if len(readings) == 0 { // else the error is in the readings
+		if len(readings) == 0 { // otherwise the readings have the error
 			failure = cmp.Or(failure, err)
 		}
 		m.readings = append(m.readings, readings...)
@@ -114,8 +114,8 @@ func (m *Meter) find() func() error {
 	}
 }
 
-// merge passes the sources the inputs of the search, and earlier inputs that have vanished. A
-// vanished input is dropped if a new input measures the same.
+// merge passes the inputs of the search to the sources, together with earlier inputs that have
+// vanished. A vanished input is dropped if a new input measures the same hardware.
 func (m *Meter) merge() {
 	id := func(z *power.Zone) func(*input) bool {
 		return func(f *input) bool { return f.zone.ID == z.ID }

@@ -29,7 +29,7 @@ const (
 	defaultEvery  = time.Second
 	longestEvery  = time.Minute
 	longestGap    = 3 * longestEvery
-	// lead is longer than the time of reading a card.
+	// lead is longer than a read of a card takes.
 	lead = 50 * time.Millisecond
 )
 
@@ -55,8 +55,8 @@ type source struct {
 	buf        [32]byte
 }
 
-// newSource returns the source of an input. The usage of cards is read with each collection, so a
-// poll precedes it.
+// newSource returns the source of an input. Graphics cards are polled shortly before each
+// collection, because the collection reads their usage.
 func newSource(in *input) *source {
 	s := &source{chip: in.chip, fast: in.fast()}
 	if s.fast {
@@ -205,7 +205,7 @@ func (in *input) asleep() power.Shown {
 	return shown
 }
 
-// read reads the input's files. It returns impossible powers too, which power.Meter rejects.
+// read reads the input's files. It also returns impossible powers, which power.Meter rejects.
 func (in *input) read(buf []byte) (power.Shown, error) {
 	product, negative := uint64(1), false
 	for i := range in.files {

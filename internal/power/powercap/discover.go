@@ -23,9 +23,9 @@ import (
 const raplControl = "intel-rapl"
 
 // find lists the current zones. It opens no counter, so it succeeds even if counters may not be
-// read. The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined
-// with errors of reading zones, if there is no zone to use, as in a container whose runtime masks
-// /sys/devices/virtual/powercap; and otherwise the error of reading the directory.
+// read. The error is fs.ErrNotExist if there is no powercap interface. If there is no usable zone,
+// it is power.ErrNoZones, joined with the errors of zones. This is the case in a container whose
+// runtime masks /sys/devices/virtual/powercap. Other errors concern the directory.
 func (s *source) find() func() error {
 	entries, err := os.ReadDir(s.dir)
 	_, err = kernfs.Result(s.dir, nil, err)
@@ -61,8 +61,8 @@ func (s *source) lacks(f *found, dirs int) error {
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class
-// directory. The kernel lists all zones flat in it, as links; copies of the tree may have subzones
-// only in their parents. The ID of a subzone begins with the ID of its parent.
+// directory. The kernel lists all zones in this directory, as links. Copies of the tree may have
+// subzones only in their parents. The ID of a subzone begins with the ID of its parent.
 func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 	dirs := make(map[string]string, len(entries))
 	var parents []string // IDs of zones, names of control types

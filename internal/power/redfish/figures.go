@@ -90,8 +90,8 @@ func (c *powerControl) average() excerpt {
 	return excerpt{}
 }
 
-// controlOf returns the member of PowerControl that is related to the machine, or the first member
-// without such a relation. Other members describe parts, such as processors.
+// controlOf returns the member of PowerControl that is related to the machine. If no member is
+// related to it, controlOf returns the first. Other members describe parts, such as processors.
 func controlOf(all []powerControl, related []string) powerControl {
 	for _, c := range all {
 		if slices.ContainsFunc(c.RelatedItem, func(l link) bool { return slices.Contains(related, clean(l.Path)) }) {

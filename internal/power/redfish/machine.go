@@ -123,8 +123,8 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	return found, bound(p, found.Links.ComputerSystems, found.Links.Contains)
 }
 
-// findSystem returns the system that is this machine: the system in the options, the only system,
-// or the system with the UUID or serial number that the firmware reported to the kernel.
+// findSystem returns the system that is this machine. It is the system in the options, or the only
+// system, or the system with the UUID or serial number that the firmware reported to the kernel.
 func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if err := s.service.open(ctx); err != nil {
 		return nil, err
@@ -193,9 +193,9 @@ func (s *Sensor) dmi(file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// sameUUID reports whether a and b are the same UUID. Some BMCs report the first three fields of
-// the UUID in the byte order of SMBIOS (DSP0134, 7.2.1), which also counts as the same UUID:
-// https://github.com/metal-stack/go-hal/issues/57
+// sameUUID reports whether a and b are the same UUID. Some BMCs report the first three fields in
+// the byte order of SMBIOS (DSP0134, 7.2.1). sameUUID accepts both orders. An example is
+// https://github.com/metal-stack/go-hal/issues/57.
 func sameUUID(a, b string) bool {
 	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))
 	return isUUID(a) && isUUID(b) && (a == b || a == swapped(b))

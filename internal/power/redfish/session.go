@@ -59,7 +59,7 @@ type state struct {
 	token    string    // token of the open session; empty if no session is open
 	used     bool      // reports whether the BMC accepted a request in the open session
 	password string    // password of the last login
-	refused  error     // not nil if the BMC refused the password; then no request is sent before until
+	refused  error     // the BMC refused the password: no request is sent until the next login; or nil
 	why      error     // the reason why no session is open; nil if the BMC does not support sessions
 	until    time.Time // time of the next login
 	lost     int       // number of consecutive logins without a response
@@ -196,10 +196,10 @@ func sessionPath(a *fetch.Answer) string {
 	return ""
 }
 
-// refusePassword records that the BMC refused the password in a request. A BMC with sessions may
-// accept no other authorization, so the next login follows even if a session is abandoned: after an
-// hour, or after loginEvery if only one login had no response. refusePassword returns the error of
-// all requests until then.
+// refusePassword records that the BMC refused the password in a request, and returns the error of
+// all requests until the next login. The next login follows after an hour, or after loginEvery if
+// only one login had no response. It does not wait for an abandoned session, because some BMCs
+// accept only sessions.
 func (s *service) refusePassword() error {
 	pause, advice := loginPause, "check username and password"
 	if s.lost == 1 {

@@ -21,7 +21,7 @@ const (
 	// maxMisses is the number of consecutive polls without the selected figure after which another
 	// figure is selected.
 	maxMisses = 3
-	// stale is the maximum time for which a resource may report the same time.
+	// stale is the maximum duration without a change of the time that a resource reports.
 	stale = 10 * time.Minute
 	// supplyChoice is the minimum time between two searches for power supplies. If a search takes
 	// long, the time is supplyPatience times its duration. A power supply that is added between two
