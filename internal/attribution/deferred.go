@@ -8,18 +8,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The limits of deferred claims by closed claimants. Beyond the limits, these claims go to the
-// other processes, so that a zone that fails permanently does not keep the series of exited
-// processes.
+// The limits of deferred claims by closed claimants. Claims beyond the limits become claims of
+// NoClaimant. Otherwise a zone that fails permanently would keep the series of exited processes.
 const (
 	maxDeferral       = 5 * time.Minute
 	maxDeferredClaims = 16384
 )
 
-// A reading usually ends inside a slice, which is then split in proportion to time. Recent slices
-// are therefore short. The last part of a deferral lasts maxAges times the age of the last reading,
-// and each slice in it at most 1/slicesPerAge of this age, or one interval. A deferral has up to
-// maxSliceClaims claims in all slices.
+// The time of a reading usually ends inside a slice, which is then split in proportion to time.
+// Recent slices are therefore short: in the last maxAges times the age of the last reading, a slice
+// is at most 1/slicesPerAge of this age, or one interval. All slices of a deferral together have at
+// most maxSliceClaims claims.
 const (
 	maxAges        = 2
 	slicesPerAge   = 16
@@ -37,7 +36,7 @@ type deferral struct {
 	energy     units.Energy
 	unmeasured time.Duration // part of the energy's time that the meter did not measure
 	elapsed    time.Duration // of all slices
-	slices     []*slice      // the oldest first; the last one ends with the interval
+	slices     []*slice      // oldest first; the last slice ends with the interval
 }
 
 // remove removes the slices from i to before j, which were dropped or taken.
@@ -86,7 +85,7 @@ func (s *Sharer) deferralOf(z *zone) *deferral {
 }
 
 // shorten merges slices older than keep. If the claims exceed maxSliceClaims, it also merges newer
-// ones. It leaves out a first slice without usage.
+// slices. It drops a first slice without usage.
 func (s *Sharer) shorten(g *deferral, keep time.Duration) {
 	claims, i := 0, 0
 	for _, sl := range g.slices {
@@ -155,9 +154,9 @@ func (s *Sharer) awaitFrom(z *zone, u *Usage, elapsed, age time.Duration) {
 	}
 }
 
-// commonAge returns the age that is used to attribute a reading. It is the highest age among the
-// readings of its kind and domain whose age exceeds its own age by at most maxSkew. It is 0 for age
-// 0.
+// commonAge returns the age that is used to attribute a reading: the highest age among the readings
+// of its kind and domain that exceeds the age of the reading by at most maxSkew. For a reading of
+// age 0, it is 0.
 func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	age := r.Age
 	if age == 0 {
@@ -172,7 +171,7 @@ func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 }
 
 // resolve attributes the deferred energy of a zone by the usage of the time that the energy covers.
-// That time ends age before the end of the interval. If its usage was not read yet, the energy
+// This time ends age before the end of the interval. If its usage was not read yet, the energy
 // stays deferred.
 func (s *Sharer) resolve(z *zone, age time.Duration) {
 	g := z.deferred

@@ -21,9 +21,9 @@
 // portion belong to the same time. If a portion has less than its static energy, the difference is
 // subtracted from later portions.
 //
-// Sums are exact because idle energy is the rest of a portion, and the parts of a units.Division add
-// up to its amount. Energy that is not attributed yet is in KindShares.Deferred. Sharer states the
-// invariant, and the tests of package ledger check it after every interval.
+// Sums are exact because idle energy is the rest of a portion, and the parts of a units.Division
+// add up to its amount. Energy that is not attributed yet is in KindShares.Deferred. The invariant
+// is documented at Sharer, and the tests of package ledger check it after every interval.
 //
 // The package does no I/O, has no clock, and imports only units and the standard library. It computes
 // in integers; only KindShares.StandardError is floating-point. The static power models that are

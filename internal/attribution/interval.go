@@ -24,9 +24,9 @@ type Interval struct {
 	// list may grow. Index 0 is the node's CPUs: only its claims add to the CPU time of accounts,
 	// and its utilization is Shares.Node.
 	Domains []Usage
-	// Zones lists a reading of every zone. A zone that is missing has ended or is absent: its
-	// deferred energy is attributed now. If the zone returns, the energy since the last reading is
-	// attributed by the CPU time of the whole time since then.
+	// Zones lists a reading of every zone. A missing zone has ended or is absent, and its deferred
+	// energy is attributed now. If the zone returns, the energy since its last reading is
+	// attributed by the CPU time since that reading.
 	Zones []ZoneReading
 	// EndsCollection reports whether the ledger is emitted after this interval. If the number of
 	// series is limited, the largest users then get the series.
@@ -35,32 +35,31 @@ type Interval struct {
 
 // Usage is the use of a domain during an interval, with the claims of its users.
 //
-// The zero Usage is for a domain whose utilization could not be read. No claims
-// share its energy, which stays deferred until an interval with a Total.
+// The zero Usage is for a domain whose utilization could not be read. The energy of the domain is
+// deferred until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
-	// waiting for I/O. Busy counts for no more than Total. In the domain of a GPU, Busy, Total and the
-	// times of claims are GPU time.
+	// waiting for I/O. Busy above Total counts as Total. In the domain of a GPU, Busy, Total and
+	// the times of claims are GPU time.
 	Busy, Total units.CPUTime
-	// Assumed reports whether Busy and Total are assumed, because no counter shows how busy the
-	// hardware was. Shares.Domains leaves them out, and static power models are not trained on
-	// them.
+	// Assumed reports whether Busy and Total are assumed, because no counter shows the utilization
+	// of the hardware. Shares.Domains omits them, and static power models are not trained on them.
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
 	// IdleAmongClaims restricts idle energy that is not shared by use to the claimants that have a
-	// claim: the processes that have a GPU open, whether or not they used it. In such a domain the
-	// claims may add up to more than Busy, because several engines of a GPU can work at once.
+	// claim. On a GPU, these are the processes that have the GPU open, whether or not they used it.
+	// The claims may add up to more than Busy, because several engines of a GPU can work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these
-	// have no owner. Its energy is unattributed. Under another attribution weight it weighs as much
-	// as claimed CPU time does on average.
+	// have no owner. Its energy is unattributed. Under other attribution weights, it has the
+	// average weight of claimed CPU time.
 	Unattributed units.CPUTime
 	// Weightless is the part of Unattributed without an attribution weight: interrupts hold
 	// no memory.
 	Weightless [Weights]units.CPUTime
-	// Averages replace the average weight of the domain's claims for Unattributed, if the weights
-	// of claims in the domain do not depend on the CPU time in the domain.
+	// Averages are the average weights for Unattributed, if the weights of the domain's claims do
+	// not depend on the CPU time in the domain. Otherwise the average of the claims is used.
 	Averages [Weights]Average
 	// Unweighed marks weights that have no data for this interval. A Sharer then falls back to CPU
 	// time, also for all other intervals that the deferred energy of a zone covers.
@@ -93,16 +92,17 @@ type ZoneReading struct {
 	Total units.Energy
 	// OK reports whether Total was updated since the previous interval. If false, the zone's energy
 	// is deferred, together with the usage of its domain, until the next reading that is OK. Total
-	// may still have grown: in a window that became no interval, as its CPU time could not be read.
+	// may nevertheless have grown in a window without an interval, because the CPU time of the
+	// window could not be read.
 	OK bool
-	// Age is the time from the end of Total's energy to the end of the interval, from
-	// 0 to a few minutes. It is 0 for a counter that is read at the end of the interval, and the
-	// age of the reading plus the lag of the meter for other meters. The energy between two
-	// readings is attributed by the usage of the time between their moments. Age is ignored if the
-	// reading is not OK.
+	// Age is the time from the end of Total's energy to the end of the interval, from 0 to a few
+	// minutes. It is 0 for a counter that is read at the end of the interval. For other meters, it
+	// is the age of the reading plus the lag of the meter. The energy between two readings is
+	// attributed by the usage between the ends of their energy. Age is ignored if the reading is
+	// not OK.
 	Age time.Duration
-	// Unmeasured is the part of the time since the reading before, at least 0, that the meter did
-	// not measure. The part has no energy, so no static energy is subtracted for it.
+	// Unmeasured is the part of the time since the previous reading that the meter did not measure.
+	// No energy was counted in this part, so no static energy is subtracted for it.
 	Unmeasured time.Duration
 	// Replaced reports whether the meter of the zone has changed, so that Total does not continue the
 	// previous totals. The deferred energy of the previous meter is attributed, and the first reading
@@ -119,9 +119,9 @@ type Claim struct {
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
-	// Weights are the claim's attribution weights other than CPU time: the work done, or the memory
-	// held times its duration, each in a unit that is the same in all intervals. A claim may have
-	// weight without CPU time. A claim with neither has no share of active energy.
+	// Weights are the claim's attribution weights other than CPU time: work, or memory times
+	// duration. The unit of each weight is the same in all intervals. A claim may have a weight
+	// without CPU time. A claim without weight and CPU time has no share of active energy.
 	Weights [Weights]uint64
 }
 
@@ -145,8 +145,8 @@ func (c *Claim) weight(k Weight) uint64 {
 }
 
 // Claimant identifies a claimant of usage: a process while it runs one program in one container, or
-// processes of a container that are not identified. Sharer.Open returns it, and it is valid until
-// Sharer.Close. Its number is reused.
+// processes of a container that are not identified. It is valid from Sharer.Open to Sharer.Close.
+// Its number is reused.
 type Claimant int32
 
 // NoClaimant claims the usage of short-lived processes that belong to no container.

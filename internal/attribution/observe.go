@@ -83,12 +83,12 @@ type zone struct {
 	domain   int
 	kind     int
 	last     units.Energy
-	age      time.Duration // of the last good reading as it was attributed, at the end of its interval
-	readAge  time.Duration // of the last good reading itself
+	age      time.Duration // commonAge of the last good reading
+	readAge  time.Duration // Age of the last good reading
 	deferred *deferral     // nil while the zone is read and attributed each interval
 	read     bool          // it is among the readings of the current interval
-	// superseded reports whether another zone of the same domain and kind began after this one
-	// ended, as when a preferred meter reads the same hardware now.
+	// superseded reports whether another zone of the same domain and kind began after this zone
+	// ended, for example because a preferred meter now reads the same hardware.
 	superseded bool
 }
 
@@ -176,8 +176,7 @@ func (s *Sharer) replaceZone(z *zone, r ZoneReading, iv *Interval) {
 }
 
 // advance adds a reading, and returns the energy since the previous reading. A reading that is not
-// OK has energy as well if the total was updated in a window that did not become an interval,
-// because its CPU time could not be read.
+// OK may also have energy (see ZoneReading.OK).
 func (z *zone) advance(r ZoneReading, elapsed time.Duration) units.Energy {
 	z.Ended, z.superseded = false, false
 	energy := units.Advance(z.last, r.Total)

@@ -13,8 +13,8 @@ type ReadingState struct {
 	Present, Ended, Superseded bool
 	Unread                     time.Duration
 	Domain, Kind               int
-	// Deferred is the deferred energy of the zone and its claims, or nil. Only the
-	// time of the claims is stored, as unattributed.
+	// Deferred is the deferred energy of the zone and its claims, or nil. The claims are stored
+	// only as unattributed CPU time.
 	Deferred *DeferredState
 }
 
@@ -45,7 +45,7 @@ func (s *Sharer) ReadingState(index int) ReadingState {
 	return state
 }
 
-// maxRestored bounds the time of a restored deferral, so that no sum overflows.
+// maxRestored bounds the time of a restored deferral, so that sums do not overflow.
 const maxRestored = 1 << 60
 
 // Restore continues the readings of the zones of a state. It must precede the first Share. The next

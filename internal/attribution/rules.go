@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// MaxKinds is the maximum number of zone kinds in a ledger. A kind is a kind of zone together with
-// the source of its energy; its zones are reported together.
+// MaxKinds is the maximum number of kinds in a ledger. A kind is a zone kind together with the
+// source of its energy. The zones of a kind are reported together.
 const MaxKinds = 16
 
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU
@@ -78,7 +78,7 @@ type Portion struct {
 //   - A deficit is at most 1/deficitPart of the static energy of the current portion, and decays
 //     with time (see forgetting).
 //   - Portions of prompt readings and partial portions neither cause nor pay a deficit. A portion
-//     longer than maxCarried ends it.
+//     longer than maxCarried sets the deficit to 0.
 //
 // A model calls Above at most once for a portion.
 func (p *Portion) Above(static units.Energy) units.Energy {
@@ -93,9 +93,9 @@ func (p *Portion) Above(static units.Energy) units.Energy {
 	return active - paid
 }
 
-// The limits of a deficit. After a portion of length t, forgetting / (forgetting + t) of a deficit
-// is left. With noise of 3 % in each reading, this rule reduces the false active energy of an idle
-// machine from 1.2 % to at most 1 %, for readings of 1 to 15 s.
+// The limits of a deficit. A portion of length t reduces a deficit to forgetting / (forgetting + t)
+// of its value. If each reading has noise of 3 %, this rule reduces the false active energy of an
+// idle machine from 1.2 % to at most 1 %. This holds for readings of 1 to 15 s.
 const (
 	deficitPart = 4
 	forgetting  = 15 * time.Second
@@ -140,9 +140,9 @@ const (
 	// IdleEqualContainers shares idle energy equally among the running containers. Each container
 	// shares its part equally among its processes.
 	IdleEqualContainers
-	// IdleRequested shares it among the running containers in proportion to the CPU time that they
-	// request, which the ledger sets.
+	// IdleRequested shares idle energy among the running containers in proportion to the CPU time
+	// that they request, which is set in the ledger.
 	IdleRequested
-	// IdleUsed shares it like the active energy of the same interval.
+	// IdleUsed shares idle energy like the active energy of the same interval.
 	IdleUsed
 )

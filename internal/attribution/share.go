@@ -45,9 +45,9 @@ func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
 	s.shares.Kinds[p.Kind].Unattributed += s.shareByUse(p, active, u, &t.active, p.Domain > 0 && p.Domain <= t.parts)
 }
 
-// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that
-// run now. If idle energy is not shared by use, the idle energy of the time before a restart is
-// unattributed: that time may be long, and its processes are not recorded.
+// shareIdle shares the idle energy of a portion. Idle energy that was deferred is carried by the
+// processes that run now. If idle energy is not shared by use, the idle energy of the time before a
+// restart is unattributed, because this time may be long and its processes are not recorded.
 func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	sh := &s.shares
 	switch {
@@ -86,8 +86,8 @@ func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, to *[]Shar
 	return units.Energy(d.next(b.unattributed))
 }
 
-// countZones returns how many zones of a kind were ever read in a domain, and in all domains,
-// without superseded zones.
+// countZones returns the number of zones of a kind that were ever read in a domain, and in all
+// domains, without superseded zones.
 func (s *Sharer) countZones(domain, kind int) (of, ofAll int) {
 	for i := range s.zones {
 		if z := &s.zones[i]; z.Present && !z.superseded && z.kind == kind {
@@ -140,8 +140,8 @@ func (s *Sharer) isExcluded(claim *Claim) bool {
 	return s.excludes && claim.Claimant != NoClaimant && s.users[claim.Claimant].excluded
 }
 
-// excludedCPU returns the part of a domain's busy time that excluded claimants used. If the claims
-// on a GPU add up to more than its busy time, because several engines work at once, all of them are
+// excludedCPU returns the part of a domain's busy time that excluded claimants used. The claims on
+// a GPU may add up to more than its busy time, because several engines work at once. They are then
 // scaled down.
 func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	all, excluded := u.Unattributed, units.CPUTime(0)
@@ -173,9 +173,9 @@ type weighted struct {
 	shift uint // scales weights down, as Total already is
 }
 
-// newShares prepares to share an amount among claims. If the sum of the weights does not fit
-// into 64 bits, all of them are scaled down alike: a kernel or a file may report centuries of CPU
-// time.
+// newShares prepares to share an amount among claims. If the sum of the weights does not fit into
+// 64 bits, all weights are scaled down by the same factor. For example, a kernel may report
+// centuries of CPU time.
 func (s *Sharer) newShares(amount units.Energy, claims []Claim, b *basis) weighted {
 	for shift := uint(0); ; shift += 16 {
 		total, overflow := b.unattributed>>shift, uint64(0)

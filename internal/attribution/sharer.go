@@ -10,14 +10,14 @@ import (
 
 // Sharer divides the energy of zones into active and idle energy, and shares it among claimants.
 //
-// The user of a Sharer opens a claimant before its first claim, passes the intervals to Share, and
-// closes the claimant after its last claim. In every interval and for each kind, the energy of the
-// claimants and the unattributed energy add up to the active energy. Active, idle and deferred energy
-// add up to the energy of the zones.
+// The caller opens a claimant before its first claim, passes the intervals to Share, and closes the
+// claimant after its last claim. In every interval and for each kind, the energy of the claimants
+// and the unattributed energy add up to the active energy. Active, idle and deferred energy add up
+// to the energy of the zones.
 //
 // The zero Sharer is not usable; call NewSharer. A Sharer is not safe for concurrent use.
 type Sharer struct {
-	// Parts is the number of domains after the node's whose shares Shares.Part returns.
+	// Parts is the number of domains, beginning with index 1, whose shares Shares.Part returns.
 	Parts int
 
 	rules     Rules
@@ -29,7 +29,7 @@ type Sharer struct {
 	zones     []zone
 	deficits  []deficits    // by domain
 	collected time.Duration // length of the current collection
-	restoring bool          // the next interval is the time since the state that was restored
+	restoring bool          // the next interval is the time since the restored state
 	shares    Shares
 	scratch
 }
@@ -91,8 +91,8 @@ func (s *Sharer) Excluded(id Claimant) bool { return s.users[id].excluded }
 // Defers reports whether energy is deferred for claims of a claimant.
 func (s *Sharer) Defers(id Claimant) bool { return s.users[id].deferred > 0 }
 
-// Close ends a claimant, and reports whether it gets no more energy. A claimant with deferred claims
-// still gets the energy of these, and is in Shares.Released then.
+// Close ends a claimant, and reports whether it is released at once. A claimant with deferred
+// claims still gets the energy of these claims, and is in Shares.Released afterwards.
 func (s *Sharer) Close(id Claimant) (released bool) {
 	s.closed++
 	s.users[id].open = false
@@ -108,8 +108,8 @@ func (s *Sharer) release(id Claimant) bool {
 	return true
 }
 
-// Shrink releases the memory of claimants that are gone. It must not be called between Share and
-// the use of its result.
+// Shrink releases the memory of removed claimants. It must not be called between Share and the use
+// of its result.
 func (s *Sharer) Shrink() {
 	s.users, s.unused = units.ShrunkTable(s.users, s.unused, func(i int) bool { return !s.users[i].open && s.users[i].deferred == 0 })
 	s.shares, s.scratch = Shares{}, scratch{}

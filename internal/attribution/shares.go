@@ -68,12 +68,12 @@ type DomainTime struct {
 
 // ZoneShares holds the energy and the state of a zone after an interval.
 type ZoneShares struct {
-	// Present reports whether the zone had a good reading up to now, and Began whether the interval
-	// has the first one.
+	// Present reports whether the zone has had a good reading, and Began whether its first good
+	// reading is in the interval.
 	Present, Began bool
 	// Ended reports whether the zone is no longer among the readings.
 	Ended bool
-	// Energy is the energy since the reading before, and Time the time that it covers. Counted
+	// Energy is the energy since the previous reading, and Time the time that it covers. Counted
 	// reports whether Energy is up to date.
 	Energy  units.Energy
 	Time    time.Duration
@@ -86,7 +86,7 @@ type ZoneShares struct {
 type KindShares struct {
 	Active, Idle Share
 	// Unattributed is the part of Active that belongs to no claimant. UnattributedIdle is the part
-	// of Idle that does not, without the portions in Shares.Idle.
+	// of Idle that belongs to no claimant, without the portions in Shares.Idle.
 	Unattributed, UnattributedIdle units.Energy
 	// Deferred is the energy that was read and not attributed yet, because a zone or the
 	// utilization of its domain could not be read.
@@ -97,9 +97,10 @@ type KindShares struct {
 	Covered time.Duration
 	// Zones is the number of zones of the kind that are present and have not ended.
 	Zones int
-	// Model is the state of the kind's static power model, over all domains: Trained once each of
-	// them is. StandardError is the standard error of the active power due to the static power, in
-	// watts. It is negative before the first estimate, and may be set before the model is Trained.
+	// Model is the state of the kind's static power model. It is Trained once the model is trained
+	// in all domains. StandardError is the standard error of the active power due to the static
+	// power, in watts. It is negative before the first estimate, and may be set before the model is
+	// Trained.
 	Model         ModelState
 	StandardError float64
 	// Shared reports whether a domain has several zones of the kind, so that their energy is shared
@@ -114,8 +115,8 @@ type ModelState uint8
 const (
 	// NoModel is the state of a kind whose model needs no training.
 	NoModel ModelState = iota
-	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the
-	// first estimate.
+	// Provisional means that a provisional estimate or CPU utilization is used until the first
+	// estimate.
 	Provisional
 	// Estimated means that the static power is estimated, but the estimate is still inexact.
 	Estimated
@@ -166,8 +167,8 @@ func (s *Shares) IdleByUse(row int) []Share {
 	return t.idle[row*t.kinds : (row+1)*t.kinds]
 }
 
-// Part returns the CPU time and the active energy by kind of a row of Claimants in one domain, from
-// 1 to Sharer.Parts.
+// Part returns the CPU time and the active energy by kind of a row of Claimants in one domain. The
+// domain is at least 1 and at most Sharer.Parts.
 func (s *Shares) Part(row, domain int) (units.CPUTime, []units.Energy) {
 	t := &s.table
 	i := row*t.parts + domain - 1

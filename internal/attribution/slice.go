@@ -17,9 +17,10 @@ type slice struct {
 	restored bool          // some of it belongs to the time before Sharer.Restore
 }
 
-// claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
-// each claimant, first for its own usage and then for short-lived processes. An index is valid only
-// if the slice has that claim there, so that the claims of another slice need not be removed.
+// claimIndex finds the claims of a claimant in one slice at a time, for merging. For each claimant,
+// it has the index of the claim for its own usage and of the claim for short-lived processes. An
+// index of another slice may remain in it, so an index is valid only if the slice has the claim at
+// this index.
 type claimIndex []int32
 
 // keyOf returns the position of a claim's index.
@@ -80,8 +81,8 @@ func (s *Sharer) dropSlice(sl *slice) {
 	s.spareSlices = append(s.spareSlices, sl)
 }
 
-// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim
-// of this sort yet.
+// addClaim adds a claim to the indexed slice, and reports whether the claimant had no such claim
+// yet.
 func (s *Sharer) addClaim(sl *slice, claim *Claim) bool {
 	i := &s.index[keyOf(claim)]
 	if int(*i) < len(sl.usage.Claims) {
@@ -138,7 +139,7 @@ func (s *Sharer) hold(id Claimant) {
 	}
 }
 
-// merge adds a slice to the previous one, and drops it.
+// merge adds the slice from to the previous slice into, and drops from.
 func (s *Sharer) merge(into, from *slice) {
 	into.addAmounts(&from.usage, from.elapsed)
 	into.unknown += from.unknown

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// NewBase returns a model whose static power is the mean power of an empty node: over the given
-// time of samples with at most the given utilization, 0 to 1. KubeWatt (Pijnacker, Setz and
-// Andrikopoulos, 2025) uses this method on an empty cluster.
+// NewBase returns a model whose static power is the mean power of an empty node. The mean is taken
+// over samples with at most maxUtilization, from 0 to 1, of the total duration over. KubeWatt
+// (Pijnacker, Setz and Andrikopoulos, 2025) uses this method on an empty cluster.
 func NewBase(maxUtilization float64, over time.Duration) *Model {
 	return newModel(func() estimator { return &base{maxUtilization: maxUtilization, over: over.Seconds()} })
 }
@@ -32,8 +32,8 @@ func (b *base) observe(s sample) {
 	b.square += part * (off*(s.watts-b.mean) - b.square)
 }
 
-// estimate returns the standard deviation of the power as the standard error: the small load of an
-// idle node, which causes the deviation, also raises the mean.
+// estimate returns the standard deviation of the power as the standard error. The deviation is
+// caused by the small load of an idle node, which also raises the mean.
 func (b *base) estimate() estimate {
 	ok := b.seconds > 0 && b.seconds >= b.over
 	return estimate{watts: b.mean, standardError: b.spread(), usable: ok, trained: ok}

@@ -76,15 +76,15 @@ const (
 	// curveMemory is the maximum weight of a bin's samples. Older samples fade when newer samples
 	// are added.
 	curveMemory = 1000
-	// fading is the number of seconds between two steps in which all bins fade, including
-	// utilizations that no longer occur. curveHalfLife is the number of seconds after which they
-	// have faded to half.
+	// fading is the number of seconds after which all bins fade, including bins of utilizations
+	// that no longer occur. curveHalfLife is the number of seconds after which they have faded to
+	// half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
 	// fewestInBin is the minimum weight of a level, which is one bin or several bins. together is
-	// the maximum difference of the utilizations of the bins of a level. Levels above the lowest
-	// must have more than tooFewAbove: the load may have changed during some of their samples, so
-	// that utilization and power refer to different times.
+	// the maximum difference between the utilizations of the bins of a level. Levels above the
+	// lowest must have a weight of more than tooFewAbove, because the load may have changed during
+	// some of their samples. Utilization and power of such samples refer to different times.
 	fewestInBin = 5
 	tooFewAbove = 10
 	together    = 0.02
@@ -232,7 +232,7 @@ const (
 	nearRest = 0.025
 	// lenience multiplies trainedError and nearRest while the static power is trained.
 	lenience = 1.5
-	// tooFar is the maximum of the lowest utilization from which the power at 0 is extrapolated.
+	// tooFar is the highest lowest utilization that allows an extrapolation of the power at 0.
 	tooFar = 0.3
 	// maxAbsence is the maximum of absent in a stored state, in s.
 	maxAbsence = 1e10
@@ -356,7 +356,7 @@ func (b *curveBin) merge(o *curveBin) {
 	b.pp += o.pp
 }
 
-// extrapolate returns the static power by all models, and its standard deviation in W.
+// extrapolate returns the mean static power of all models, and its standard deviation, in watts.
 func extrapolate(levels []level) (watts, uncertain float64) {
 	var at0, variance, logLikelihood [len(models)]float64
 	best := math.Inf(-1)

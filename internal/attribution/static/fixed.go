@@ -21,9 +21,9 @@ type Fixed struct {
 
 var _ attribution.StaticPowerModel = Fixed{}
 
-// Total treats all energy as idle: the third rule of Kavanagh and Djemame, "Rapid and accurate
-// energy models through calibration with IPMI and RAPL" (2019), gives each virtual machine an equal
-// part of the host's energy.
+// Total treats all energy as idle, so that each virtual machine can get an equal part of the host's
+// energy. This is the third rule of Kavanagh and Djemame, "Rapid and accurate energy models through
+// calibration with IPMI and RAPL" (2019).
 type Total struct{}
 
 // Active returns 0.

@@ -36,8 +36,8 @@ type estimator interface {
 	estimate() estimate
 	// state returns the trained state as finite numbers.
 	state() []float64
-	// restore restores a result of state. It returns false if the state is invalid or has another
-	// method. In that case the estimator must not be used any more.
+	// restore restores a result of state. It returns false if the state is invalid or belongs to
+	// another method. In that case the estimator must not be used any more.
 	restore([]float64) bool
 }
 
@@ -90,7 +90,7 @@ const (
 	// maxSampleLength is the maximum length of a window that is used as a sample. The average power
 	// over a longer gap is not meaningful.
 	maxSampleLength = 5 * time.Minute
-	// adoption is the time constant with which the static power in use follows the estimate.
+	// adoption is the time constant of the static power in use, which follows the estimate.
 	adoption = 10 * time.Minute
 )
 
@@ -245,7 +245,7 @@ func (m *Model) State(domain int) (state State, ok bool) {
 }
 
 // Restore restores a result of State. It returns false, and does not change the model, if the state
-// is invalid or has another method.
+// is invalid or belongs to another method.
 func (m *Model) Restore(domain int, state State) bool {
 	e := m.newEstimator()
 	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {

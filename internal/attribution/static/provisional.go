@@ -12,8 +12,7 @@ const (
 	// sampleDeviation is the standard deviation of the power of a single sample, relative to the
 	// power: power and utilization may refer to different moments.
 	sampleDeviation = 0.1
-	// leastRise is the minimum difference of loadPart between two bins from which a slope is
-	// computed.
+	// leastRise is the minimum difference of loadPart between two bins that determine a slope.
 	leastRise = 0.05
 )
 
@@ -22,9 +21,9 @@ const (
 func loadPart(utilization float64) float64 { return 1.5 * utilization / (1 + 0.5*utilization) }
 
 // provisional returns the estimate that is used until there are enough samples for the curve. It is
-// the mean of two estimates, weighted by precision: the prior applied to the samples with the
-// lowest utilization, and the line through the samples with the lowest and the highest utilization.
-// On an idle machine it is the measured power.
+// the mean of two estimates, weighted by precision. The first applies the prior to the samples with
+// the lowest utilization. The second is the line through the samples with the lowest and the
+// highest utilization. On an idle machine, the mean is the measured power.
 func (c *curve) provisional() estimate {
 	low, high, least := c.extremes()
 	if low == nil {

@@ -4,11 +4,11 @@ package static
 
 import "math"
 
-// NewRegression returns a model whose static power is a polynomial of power over utilization at a
-// utilization of 0. The polynomial, of degree 1 or 3, is fitted to the means of twelve buckets of
-// utilization from 20 to 80 % once each of them has the given number of samples, so that frequent
-// loads have no larger weight. KubeWatt (Pijnacker, Setz and Andrikopoulos, 2025) uses this method
-// on a node in use.
+// NewRegression returns a model whose static power is the value of a polynomial, of degree 1 or 3,
+// at a utilization of 0. The polynomial is fitted to the mean power of twelve buckets of
+// utilization, from 20 to 80 %, once each bucket has the given number of samples. All buckets have
+// the same weight, so frequent loads do not dominate. KubeWatt (Pijnacker, Setz and Andrikopoulos,
+// 2025) uses this method on a node in use.
 func NewRegression(degree, samples int) *Model {
 	return newModel(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
 }

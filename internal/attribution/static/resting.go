@@ -4,8 +4,8 @@ package static
 
 import "slices"
 
-// NewResting returns a model whose static power is the median minus 1.5 interquartile ranges of the
-// power at idle: over the most recent samples with at most the given utilization, 0 to 1.
+// NewResting returns a model whose static power is the median of the idle power minus 1.5
+// interquartile ranges. It uses the most recent samples with at most maxUtilization, from 0 to 1.
 // SmartWatts (Fieni et al., CCGRID 2020) uses samples at any load, which do not show the idle
 // power.
 func NewResting(maxUtilization float64) *Model {
@@ -36,8 +36,8 @@ func (r *resting) observe(s sample) {
 	slices.Sort(r.sorted[:r.n])
 }
 
-// estimate returns as the standard error the amount that is subtracted from the median, because the
-// median would be the static power if the spread were only noise.
+// estimate returns the difference from the median as the standard error, because the median would
+// be the static power if the spread were only noise.
 func (r *resting) estimate() estimate {
 	if r.n < fewestResting {
 		return estimate{standardError: -1}

@@ -4,15 +4,15 @@ package static
 
 import "math"
 
-// visits measures how much the idle power varies between visits, which are periods in which the
-// machine is idle. It compares each visit's mean power with the power of earlier visits. The
-// samples of one visit are not independent, because temperature, fans and background programs
+// visits measures how much the idle power varies between visits. A visit is a period during which
+// the machine is idle. The mean power of each visit is compared with the power of earlier visits.
+// The samples of one visit are not independent, because temperature, fans and background programs
 // change slowly.
 type visits struct {
 	weight    float64 // weight of the samples of the current visit
 	compared  float64 // weight of the samples that could be compared with earlier visits
 	off       float64 // weighted sum of the differences of their power from the power of earlier visits
-	watts     float64 // power of earlier visits, for the last sample
+	watts     float64 // power of earlier visits that the last sample was compared with
 	scatter   float64 // variance of a sample, in W²
 	count     float64 // number of visits, up to visitMemory
 	square    float64 // mean square of the visits' differences beyond the scatter of samples, in W²
