@@ -87,7 +87,8 @@ func New(cfg Config) *Emitter {
 }
 
 // Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and
-// domains, by their index. The gauges of ended series have no value but the no-recorded-value flag.
+// domains, by their index. The gauges of ended series have the no-recorded-value flag instead of a
+// value.
 func (e *Emitter) Emit(
 	ledger *ledger.Totals, zones []power.Zone, domains []units.Domain, at time.Time,
 ) pmetric.Metrics {
@@ -119,8 +120,8 @@ type emission struct {
 	usage   map[Subject]*Usage
 }
 
-// resource appends a resource without attributes and metrics. One that still has no metrics at the
-// end of the emission is removed.
+// resource appends a resource without attributes and metrics. If the resource has no metrics at the
+// end of the emission, it is removed.
 func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	rm := m.out.AppendEmpty()
 	rm.SetSchemaUrl(m.schemaURL)
@@ -167,7 +168,7 @@ func texts(pairs ...string) (labels []label) {
 type kindLabels struct {
 	kind         []label // energy.zone and energy.method
 	active, idle []label // and energy.state
-	attributed   []label // for attributed active energy: active if idle energy is attributed too, otherwise kind
+	attributed   []label // for attributed active energy: active if idle energy is also attributed, otherwise kind
 	zone         power.Kind
 	deviation    func(window time.Duration, shared bool) float64
 }

@@ -18,7 +18,7 @@ type processAttribute struct {
 	text          func(*identity.Process) string
 	number        func(*identity.Process) int64
 	isSet         func(*identity.Process) bool
-	ofProgram     bool // programs have it, too
+	ofProgram     bool // programs also have it
 	distinguishes bool // without it, different processes have the same series
 }
 
@@ -34,14 +34,14 @@ var processAttributes = [...]processAttribute{
 	{name: "process.descendants", isSet: func(p *identity.Process) bool { return p.Descendants }, ofProgram: true},
 }
 
-// The attributes that are found only if they are enabled, so that processes do not differ by
+// The attributes that are resolved only if they are enabled. Otherwise processes could differ by
 // attributes that are not reported.
 const (
 	attrOwner  = "process.owner"
 	attrParent = "process.parent_pid"
 )
 
-// maxAttributes is how many attributes a resource may have.
+// maxAttributes is the maximum number of attributes of a resource.
 const maxAttributes = len(processAttributes) + len(identity.Key{})
 
 // entityMetrics are the enabled metrics and attributes of one entity.

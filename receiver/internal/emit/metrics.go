@@ -87,7 +87,7 @@ func recordEach(mb *metadata.MetricsBuilder) {
 type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
-	most   int // how many points to expect
+	most   int // expected number of points
 	// zero is the time of the zero-value points of the series that are written next, or 0 without
 	// such points.
 	zero   pcommon.Timestamp
@@ -121,9 +121,8 @@ func (w *writer) append(labels []label, start, at pcommon.Timestamp, value float
 }
 
 // end appends a point with the no-recorded-value flag: the series has ended, and backends drop it
-// at once instead of when it has been silent for a while. Each such point has its own metric,
-// because the collector's Prometheus exporter ignores the points of a metric after the first point
-// with this flag.
+// at once instead of after a timeout. Each such point has its own metric, because the collector's
+// Prometheus exporter ignores the points of a metric after the first point with this flag.
 func (w *writer) end(labels []label, at pcommon.Timestamp) {
 	if w.metric == nil {
 		return

@@ -96,10 +96,10 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	m.emitHost(into, zones)
 }
 
-// emitHost emits the energy of the whole machine: the sum of all zones of kind platform, including
-// zones that have ended. Unless such a zone is present, it is the energy of psys. The series of
-// psys stops when a zone of kind platform begins, with the energy until then, and continues when
-// all of them have ended.
+// emitHost emits the energy of the whole machine. It is the sum of all zones of kind platform,
+// including zones that have ended. While no zone of kind platform is live, psys is emitted as the
+// whole machine. The series of psys stops when a zone of kind platform begins, and continues when
+// all such zones have ended.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
@@ -111,8 +111,8 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	m.wasPSys = isPSys
 }
 
-// hostIsPSys reports whether psys is the best meter of the whole machine. On servers without a
-// sensor for it, psys stays at 0.
+// hostIsPSys reports whether psys is the best meter of the whole machine. Servers without a sensor
+// for psys report a constant energy of 0.
 func (m *emission) hostIsPSys(zones []power.Zone) bool {
 	var psys units.Energy
 	for i := range zones {
@@ -129,7 +129,7 @@ func (m *emission) hostIsPSys(zones []power.Zone) bool {
 }
 
 // emitWhole emits the sum of all zones of a kind as the whole machine, with one series for each
-// method. If it is no longer the whole machine, its power ends.
+// method. If the kind is no longer the whole machine, the series of its power ends.
 func (m *emission) emitWhole(zones []power.Zone, kind power.Kind, isWhole bool, energy, watts *writer) {
 	for _, source := range []power.Method{power.Measured, power.Modeled, power.Reported} {
 		var total hostTotal
