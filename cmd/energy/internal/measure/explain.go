@@ -16,7 +16,7 @@ func zoneKind(z *Zone) power.Class {
 	return power.Class{Zone: power.Kind(z.Name), Method: power.Method(z.Source)}
 }
 
-// list returns words as people write them.
+// list returns words as an English list: "a, b and c".
 func list(words []string) string {
 	n := len(words)
 	if n < 2 {

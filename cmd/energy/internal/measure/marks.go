@@ -27,8 +27,9 @@ type mark struct {
 	done  chan<- error
 }
 
-// serveMarks begins to take marks, and returns the path of the socket. If that fails the path is
-// empty, and a note has the reason. After stop, a process that the command left behind finds no socket.
+// serveMarks begins to take marks, and returns the path of the socket. If this fails, the path is
+// empty, and a note has the reason. stop also removes the socket, so that processes that the
+// command left behind cannot use it.
 func (r *run) serveMarks() (stop func(), socket string) {
 	dir, err := os.MkdirTemp("", "energy-run-")
 	if err == nil {
@@ -54,8 +55,8 @@ func (r *run) take(ctx context.Context, name string) error {
 	return <-done
 }
 
-// begin begins a phase, after it has measured until then. If that fails, the phase has the energy
-// since the last sample, too. A phase can always be ended.
+// begin ends the current sample and begins a phase. If the measurement fails, the phase also has
+// the energy since the last sample. The limit maxMarks does not prevent the end of a phase.
 func (r *run) begin(ctx context.Context, name string) error {
 	if name == r.phase {
 		return nil

@@ -41,7 +41,7 @@ var errHangs = errors.New("the receiver hangs: a read of this machine does not r
 type meter struct {
 	meterOptions
 	embedded embedded
-	ctx      context.Context //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
+	ctx      context.Context //nolint:containedctx // of the run; after a signal, a call that hangs is not awaited
 	guard    patience.Guard
 	lost     bool // start hangs
 	state         // as of the last call that returned
@@ -179,7 +179,8 @@ func (m *meter) close() error {
 	return <-done
 }
 
-// restart makes now the start of the account. After an error the account is as before.
+// restart sets the start of the account to the present time. After an error, the account is
+// unchanged.
 func (m *meter) restart(ctx context.Context) error {
 	s, err := m.collect(ctx)
 	if err == nil {
@@ -191,8 +192,8 @@ func (m *meter) restart(ctx context.Context) error {
 
 func kindOf(z *power.Zone) power.Class { return power.Class{Zone: z.Kind, Method: z.Method} }
 
-// pending returns, for each kind whose energy is not complete until the end, the time until which
-// its zones have reported energy.
+// pending returns the kinds whose zones have not reported all energy until end. The value is the
+// time of their last reported energy.
 func (m *meter) pending(end time.Time) map[power.Class]time.Time {
 	pending := map[power.Class]time.Time{}
 	for _, r := range m.attributed {

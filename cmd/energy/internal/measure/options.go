@@ -19,27 +19,27 @@ const MinInterval = 10 * time.Millisecond
 // Options configure a measurement.
 type Options struct {
 	Command []string
-	// PID, if it is not 0, is a process that is measured with its descendants, in place of a command.
-	// It is measured until it ends, ctx ends, or For is over.
+	// PID, if it is not 0, is a process that is measured with its descendants, instead of a
+	// command. It is measured until it ends, ctx ends, or For is over.
 	PID int
-	// For, if it is not 0, is how long PID is measured at most.
+	// For, if it is not 0, is the maximum duration of the measurement of PID.
 	For time.Duration
-	// Stdin, Stdout and Stderr are the command's. Nil ones are closed.
+	// Stdin, Stdout and Stderr are the files of the command. A nil file is closed.
 	Stdin, Stdout, Stderr *os.File
-	// Config is how the node is measured and attributed. It is valid.
+	// Config is the configuration of the embedded receiver. It must be valid.
 	Config *energyreceiver.Config
 	// Extensions has the extensions that Config names, by their IDs.
 	Extensions map[component.ID]component.Component
 	// Interval is the time between two measurements, at least MinInterval.
 	Interval time.Duration
-	// Baseline is how long the node is measured before the command starts, to measure its static
-	// power. 0 means not at all.
+	// Baseline is the duration of the measurement of the node's static power before the command
+	// starts. 0 disables it.
 	Baseline time.Duration
 	// Before, if set, is the baseline of an earlier run, which replaces a new measurement.
 	Before *Baseline
 	// Wait is the maximum wait for meters that are read seldom: for their first answer before the
-	// command starts, and for their outstanding energy after the command has ended. 0 means not at
-	// all.
+	// command starts, and for their outstanding energy after the command has ended. 0 disables
+	// both.
 	Wait time.Duration
 	// NeedsEnergy prevents the start of the command if its energy cannot be measured or estimated.
 	NeedsEnergy bool

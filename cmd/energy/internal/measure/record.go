@@ -62,7 +62,7 @@ func (a *amounts) add(b amounts) {
 }
 
 // start begins the first sample at the time at. used is the CPU time of the command's group until
-// then. readings are the times of the readings until which the energy of kinds is reported.
+// then. readings has the time of the last reported energy of each kind.
 func (r *record) start(at time.Time, used units.CPUTime, readings map[power.Class]time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *record) take(w *feed.Window) {
 			}
 			r.kinds = append(r.kinds, kindRecord{Class: kind, since: since})
 		}
-		for i := range r.samples { // no window came in their time
+		for i := range r.samples { // no window ended during these samples
 			r.samples[i].Used, r.samples[i].NodeUsed = make([]units.Energy, len(r.kinds)), make([]units.Energy, len(r.kinds))
 		}
 	}
@@ -194,7 +194,7 @@ func (r *record) sample(end time.Duration, used units.CPUTime) {
 	}
 	select {
 	case r.sampled <- r.energy():
-	default: // the energy before was not taken
+	default: // the previous value was not received yet
 	}
 }
 
@@ -215,8 +215,8 @@ func (r *record) settleLate(isLate func(power.Class) bool) {
 	}
 }
 
-// settle divides the open energy of a kind among the samples without energy of it. A meter that
-// reported no energy may report the energy of these samples later.
+// settle divides the open energy of a kind among the samples that have no energy of the kind yet.
+// If there is no open energy, these samples wait for the meter's next report.
 func (r *record) settle(kind int) {
 	k := &r.kinds[kind]
 	d := k.open

@@ -40,8 +40,8 @@ type Result struct {
 	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a
 	// signal ended the command.
 	Exit int
-	// Warnings are quantities that were not measured, or not exactly, the most important one first.
-	// Notes are all remarks on the figures, the warnings first.
+	// Warnings lists missing and inexact quantities, most important first. Notes lists all remarks
+	// on the figures, warnings first.
 	Warnings, Notes []string
 }
 
@@ -72,8 +72,8 @@ func (r *Result) sum(of func(zone int) units.Energy) (sum units.Energy) {
 // Zone is a zone kind: package, dram, gpu, ...
 type Zone struct {
 	Name, Source string // energy.zone, energy.method
-	// Besides names the zone that contains this one, or overlaps with it, so that their energies
-	// are not added up. It is empty for zones that are added up.
+	// Besides names another zone that contains this zone or overlaps with it, so that this zone is
+	// not added up. It is empty for zones that are added up.
 	Besides string
 	// Static is the source of the zone's static power.
 	Static Static
@@ -82,8 +82,8 @@ type Zone struct {
 	// Uncertainty is the expected relative error of the power of a modeled zone, 0.2 for 20 %. It is
 	// NaN for other zones, and if it is not available.
 	Uncertainty float64
-	// Missing is the duration at the run's end for which the zone's meter has not reported energy
-	// yet. The energies do not include it.
+	// Missing is the last part of the run, if the zone's meter has not reported its energy yet. The
+	// energies do not include this part.
 	Missing time.Duration
 }
 

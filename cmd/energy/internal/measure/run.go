@@ -27,7 +27,7 @@ import (
 // hierarchy, if the command has a cgroup.
 const CgroupVariable = "ENERGY_CGROUP"
 
-// ErrNoMeter is why a command with a limit is not started.
+// ErrNoMeter is the error if Options.NeedsEnergy is set and no energy can be measured or estimated.
 var ErrNoMeter = errors.New("no meter and no power model is available")
 
 // run is a command or a process that is measured.
@@ -159,7 +159,7 @@ func (r *run) prepare(ctx context.Context) error {
 		r.note("Not measured before the command: %v", err)
 	}
 	if r.machine != nil {
-		_ = r.machine.restart(ctx) // else its account begins with the receiver
+		_ = r.machine.restart(ctx) // otherwise its account begins with the receiver
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -257,7 +257,7 @@ func (r *run) collect(ctx context.Context) error {
 	return err
 }
 
-// lastAttempts is how often the last interval is measured at most.
+// lastAttempts is the maximum number of attempts to measure the last interval.
 const lastAttempts = 3
 
 // finish measures until the end, and fills the result.
@@ -283,8 +283,8 @@ func (r *run) finish(ctx context.Context) {
 	r.explain()
 }
 
-// leave sets the exit status of the command, which is waited for only now so that the last sample
-// includes it, and names the processes that it left behind.
+// leave sets the exit status of the command, and lists the processes that the command left behind.
+// It follows the last sample: a command that was waited for would be missing in the sample.
 func (r *run) leave() {
 	if r.process == nil {
 		return
