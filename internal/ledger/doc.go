@@ -23,10 +23,9 @@
 //
 // The series of a candidate begins if there is room, the candidate has used Limit.MinEnergy, and,
 // for a process, its age is at least Limit.MinAge. If too many series began in the last hour
-// (Limit.Births), the series of a process is delayed until the number is below the limit, and any
-// other series begins at the age of 5 minutes. Without a minimum energy and with room, the series
-// of a container, pod or VM begins in Open, and so does the series of a process without a minimum
-// age.
+// (Limit.Births), the series of a process is delayed until the number is below the limit. Any other
+// series then begins at the age of 5 minutes. If there is room and no minimum energy, the series of
+// a container, pod or VM begins in Open. So does the series of a process that has the minimum age.
 //
 // If there is no room, a contest decides at the end of each collection: a candidate that uses more
 // than the smallest live series takes its place. The required margin doubles each time that the

@@ -125,7 +125,7 @@ func (s *State) addToOthers(a *Account) {
 	}
 }
 
-// setState sets s to the state of the account, and reuses the memory of s.
+// setState sets s to the state of the account. It reuses the memory of s.
 func (a *Account) setState(s *AccountState) {
 	*s = AccountState{
 		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Group: a.group, Live: a.live(), Reported: a.first != 0 || !a.awaitsNames(), Start: a.Start,

@@ -110,7 +110,7 @@ type Weigher interface {
 	// whether anything was measured; if not, CPU time is the weight. The error is the reason why a
 	// part could not be measured, and may be set even if measured is true.
 	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
-	// Forget drops the measurements so far.
+	// Forget drops the previous measurements.
 	Forget()
 	// Name names the measured quantity and its source.
 	Name() string

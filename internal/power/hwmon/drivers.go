@@ -36,7 +36,7 @@ type meaning struct {
 
 	wrapAt units.Energy  // of an energy counter, 0 if it does not wrap
 	every  time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
-	// standsStill is the maximum time without a change of a polled counter. 0 means no limit.
+	// standsStill is how long a counter that is polled may show the same value. 0 means forever.
 	standsStill time.Duration
 	instant     bool // powerN_input is read although there is a powerN_average
 }
@@ -88,7 +88,7 @@ var meanings = []meaning{
 	{driver: "macsmc_hwmon", label: "Total System Power", kind: power.Platform, domain: node},
 
 	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input
-	// (tegra*-p*.dtsi). It contains the other rails, some of which contain each other.
+	// (tegra*-p*.dtsi). It contains the other rails, and these overlap.
 	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
 	{driver: "ina3221", kind: notUsed, only: besideVDDIn},
 
