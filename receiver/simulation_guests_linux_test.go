@@ -269,7 +269,7 @@ func (sim *guestsSimulation) disturb() {
 		sim.apply(g.lasting, g.possible())
 	}
 	for _, g := range sim.guests {
-		if g.troubled() {
+		if g.blocked() {
 			g.disturbed()
 		}
 	}
@@ -602,8 +602,8 @@ func (g *simulatedGuest) start() {
 	g.disturbed()
 }
 
-// troubled reports whether a fault keeps the last tree from being read, or may.
-func (g *simulatedGuest) troubled() bool {
+// blocked reports whether a fault keeps the last tree from being read, or may.
+func (g *simulatedGuest) blocked() bool {
 	return g.on == nil || len(g.lasting) > 0 || len(g.on.lasting) > 0
 }
 
@@ -717,7 +717,7 @@ func (g *simulatedGuest) agree() {
 	for last > 0 && time.Since(g.shown[last].since) < 2*time.Second {
 		last--
 	}
-	if !g.troubled() && time.Since(g.calm) > 30*time.Second && both(last) {
+	if !g.blocked() && time.Since(g.calm) > 30*time.Second && both(last) {
 		for kind := range g.may {
 			before := slices.Clone(g.may[kind])
 			g.may[kind] = slices.DeleteFunc(g.may[kind], func(x guess) bool { return x.at < last })

@@ -165,13 +165,13 @@ func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 	}
 	good, logs := opened(t, settings("em-secret"))
 	assert.Equal(t, signal.Mean{Rate: 61_000_000}, known(t, good))
-	assert.NoError(t, good.trouble())
+	assert.NoError(t, good.err())
 	assert.Equal(t, []string{"electricity_maps", "FR", location, provider.Average}, []string{good.provider, good.region, good.accounting, good.intensityType})
 	assert.NotContains(t, fmt.Sprint(logs.All()), "em-secret")
 
 	bad, _ := opened(t, settings("another-secret"))
-	require.Eventually(t, func() bool { return bad.trouble() != nil }, 10*time.Second, time.Millisecond)
-	assert.EqualError(t, bad.trouble(), "the server answered 401 Unauthorized; no value is known")
+	require.Eventually(t, func() bool { return bad.err() != nil }, 10*time.Second, time.Millisecond)
+	assert.EqualError(t, bad.err(), "the server answered 401 Unauthorized; no value is known")
 }
 
 func TestSecretsAreNotShown(t *testing.T) {

@@ -125,8 +125,8 @@ func (p *emissionsProcessor) reportIntensity() {
 		return
 	}
 	var err error
-	if p.intensity.trouble != nil {
-		err = p.intensity.trouble()
+	if p.intensity.err != nil {
+		err = p.intensity.err()
 	}
 	switch {
 	case err != nil:

@@ -48,7 +48,7 @@ type testProcessor struct {
 type fakeSignal struct {
 	mean    signal.Mean
 	unknown bool
-	trouble error
+	err     error
 }
 
 // Mean implements signal.Signal.
@@ -79,7 +79,7 @@ func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	p.intensity.mean.Rate = 360e6
 	p.now = func() time.Time { return p.clock }
 	p.emissionsProcessor.intensity = &source{
-		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: provider.Marginal, plausibility: plausibility{logger: set.Logger}, trouble: func() error { return p.intensity.trouble },
+		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: provider.Marginal, plausibility: plausibility{logger: set.Logger}, err: func() error { return p.intensity.err },
 	}
 	require.NoError(t, p.start(context.Background(), p))
 	t.Cleanup(func() {
@@ -342,7 +342,7 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 	warnings := p.logs.FilterMessage("Emissions degraded").All()
 	require.Len(t, warnings, 1)
 	assert.Equal(t, "carbon intensity", warnings[0].ContextMap()["condition"])
-	p.intensity.trouble = errors.New("no token")
+	p.intensity.err = errors.New("no token")
 	p.pass(energy(seconds(40), 4000))
 	p.pass(energy(seconds(50), 5000))
 	require.Equal(t, 1, p.logs.FilterMessage("Emissions degraded").Len(), "at most once a minute")
@@ -354,7 +354,7 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 
 	assert.EqualError(t, p.conditions.Err("carbon intensity"), "fake: no token")
 
-	p.intensity.unknown, p.intensity.trouble = false, nil
+	p.intensity.unknown, p.intensity.err = false, nil
 	p.pass(energy(seconds(60), 6000))
 	assert.Equal(t, 1, p.logs.FilterMessage("Emissions recovered").Len())
 	assert.Equal(t, componentstatus.StatusOK, p.status[2])

@@ -23,9 +23,9 @@ type source struct {
 	accounting    string // location or market
 	intensityType string // average or marginal
 
-	// trouble returns why the current intensity may be missing, or nil. Its text changes only with
+	// err returns why the current intensity may be missing, or nil. Its text changes only with
 	// the reason. It may be nil.
-	trouble func() error
+	err func() error
 	// plausibility checks the values in use.
 	plausibility plausibility
 	// close stops polling. It may be nil.
@@ -71,7 +71,7 @@ func (s *source) poll(settings provider.Settings, o *provider.Opening) error {
 		return err
 	}
 	poller := signal.Poll(opened.Provider, opened.Options)
-	s.Signal, s.region, s.trouble, s.close = poller, opened.Region, poller.Trouble, poller.Close
+	s.Signal, s.region, s.err, s.close = poller, opened.Region, poller.Err, poller.Close
 	return nil
 }
 

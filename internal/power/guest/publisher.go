@@ -40,7 +40,7 @@ type Publisher struct {
 	dirs     map[string]*machine // running machines by directory; nil if several need the same directory
 	cids     map[uint32]*machine // running machines by context ID; nil if several have the same ID
 	refused  error               // reasons in the last Publish why machines have no export, or nil
-	trouble  error               // error of the last attempt to write the trees, or nil
+	writeErr error               // error of the last attempt to write the trees, or nil
 	writing  time.Time           // start of the current attempt to write the trees, or zero
 
 	// Of the goroutine.
@@ -317,11 +317,11 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 func (p *Publisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	trouble := p.trouble
+	err := p.writeErr
 	if !p.writing.IsZero() && time.Since(p.writing) > slowWrite {
-		trouble = fmt.Errorf("%s: %w", p.path, errSlow)
+		err = fmt.Errorf("%s: %w", p.path, errSlow)
 	}
-	return oneline.Join(p.refused, trouble)
+	return oneline.Join(p.refused, err)
 }
 
 // Close writes the last reports and stops the publisher. It waits up to three seconds. If the disk
@@ -357,7 +357,7 @@ func (p *Publisher) writeTrees() {
 	err := p.do(p.collectJobs())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.trouble, p.writing = err, time.Time{}
+	p.writeErr, p.writing = err, time.Time{}
 }
 
 // collectJobs returns the trees to write, and removes the trees of removed machines from memory.

@@ -108,9 +108,9 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble returns why CPUs cannot be read, without naming them. Errors that an offline CPU gives
+// Err returns why CPUs cannot be read, without naming them. Errors that an offline CPU gives
 // are ignored while any CPU can be read.
-func (c *clock) trouble() error {
+func (c *clock) Err() error {
 	var offline, failed error
 	readable := false
 	for i := range c.cpus {

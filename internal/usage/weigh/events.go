@@ -67,7 +67,7 @@ func (e *events) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(s.Events[e.event], one, uint64(s.CPU)), true
 }
 
-func (e *events) trouble() error {
+func (e *events) Err() error {
 	if errors.Is(e.err, errUncounted) && e.missing < uncountedFor {
 		return nil
 	}

@@ -49,8 +49,8 @@ type source interface {
 	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate was not
 	// measured.
 	rate(*Share) (rate uint64, ok bool)
-	// trouble returns the reason why an expected rate is missing, or nil.
-	trouble() error
+	// Err returns the reason why an expected rate is missing, or nil.
+	Err() error
 	name() string
 	// Calibrate, Forget and Close implement the methods of ByRate.
 	Calibrate(total units.Energy, zones int, at time.Time, trainable bool)
@@ -104,7 +104,7 @@ func (m *ByRate) Weigh(now time.Time, shares []*Share) (measured bool, err error
 		ran = ran || shares[i].CPU > 0
 	}
 	if ran {
-		m.failed = m.source.trouble()
+		m.failed = m.source.Err()
 	}
 	return cpu > 0 || !ran, m.failed
 }

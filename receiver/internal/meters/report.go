@@ -16,7 +16,7 @@ import (
 
 // report records the problems of the meters.
 func (m *Meters) report(c *conditions.Conditions) {
-	c.Observe("energy sensor", m.trouble())
+	c.Observe("energy sensor", m.sensorErr())
 	c.Observe("GPU module", m.Set.ModuleErr())
 	if r := m.Set.Remainder; r != nil && (!m.cfg.PresetOther || !r.IsForeign()) {
 		c.Observe("zone other", r.Err())
@@ -36,26 +36,26 @@ func (m *Meters) report(c *conditions.Conditions) {
 	c.Observe("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
 }
 
-// trouble returns the errors of sensors that should be read, or nil.
-func (m *Meters) trouble() error {
+// sensorErr returns the errors of sensors that should be read, or nil.
+func (m *Meters) sensorErr() error {
 	status := m.Set.Status()
 	nothing := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || meter.IsWaiting() })
-	var trouble error
+	var err error
 	for i := range status {
 		meter := &status[i]
-		isFirst := trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) // report only one missing meter
+		isFirst := err == nil || !errors.Is(meter.Err, fs.ErrNotExist) // report only one missing meter
 		if isFirst && m.reports(meter, status[:i], nothing) {
-			trouble = oneline.Join(trouble, meter.Err)
+			err = oneline.Join(err, meter.Err)
 		}
 	}
-	if trouble != nil && nothing {
+	if err != nil && nothing {
 		model := "no power model configured: no energy is reported (set model: auto to estimate energy)"
 		if m.cfg.Model.HasValue() {
 			model = "no power model available: no energy is reported"
 		}
-		trouble = fmt.Errorf("no energy sensor found and %s: %w", model, trouble)
+		err = fmt.Errorf("no energy sensor found and %s: %w", model, err)
 	}
-	return withGrants(trouble)
+	return withGrants(err)
 }
 
 // reports reports whether the error of a meter is reported. A missing meter is no error if another

@@ -158,9 +158,9 @@ func (p *Poller) take(now time.Time, periods []Period) error {
 	return p.Put(now, periods)
 }
 
-// Trouble returns why the last answer was rejected or is stale, or nil. Its text changes only with the
+// Err returns why the last answer was rejected or is stale, or nil. Its text changes only with the
 // reason. It may be called by any goroutine.
-func (p *Poller) Trouble() error {
+func (p *Poller) Err() error {
 	now := time.Now()
 	p.mu.Lock()
 	err, answered := p.last, p.answered

@@ -98,7 +98,7 @@ func TestAProviderIsAskedWhenItMayHaveSomethingNew(t *testing.T) {
 	poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, hourly, func(p *Poller, f *fake) {
 		pass(30 * time.Minute)
 		assert.Equal(t, "1", now(p))
-		assert.NoError(t, p.Trouble())
+		assert.NoError(t, p.Err())
 		pass(24 * time.Hour)
 		require.Len(t, f.times(), 25)
 		for hour, at := range f.times()[1:] {
@@ -118,16 +118,16 @@ func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
 	}, func(p *Poller, f *fake) {
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
-		assert.EqualError(t, p.Trouble(), "the server answered 500 Internal Server Error; the last value holds for now")
+		assert.EqualError(t, p.Err(), "the server answered 500 Internal Server Error; the last value holds for now")
 		pass(2 * time.Hour)
 		assert.Equal(t, "unknown", now(p), "two hours after the period")
-		assert.EqualError(t, p.Trouble(), "the server answered 500 Internal Server Error; no value is known")
+		assert.EqualError(t, p.Err(), "the server answered 500 Internal Server Error; no value is known")
 		asked := f.times()
 		for i := 8; i < len(asked); i++ {
 			assert.InDelta(t, 15.5, (asked[i] - asked[i-1]).Minutes(), 0.51)
 		}
 		pass(5 * time.Hour)
-		assert.NoError(t, p.Trouble())
+		assert.NoError(t, p.Err())
 		assert.NotContains(t, now(p), "stale")
 	})
 }
@@ -154,10 +154,10 @@ func TestAProviderThatHangsIsGivenUpOn(t *testing.T) {
 		f := &fake{began: time.Now(), hangs: true}
 		p := Poll(f, Options{Timeout: 10 * time.Second})
 		pass(5 * time.Second)
-		assert.NoError(t, p.Trouble(), "waiting")
+		assert.NoError(t, p.Err(), "waiting")
 		assert.Equal(t, "unknown", now(p), "and nobody waits for it")
 		pass(6 * time.Second)
-		assert.ErrorIs(t, p.Trouble(), fetch.ErrTimeout)
+		assert.ErrorIs(t, p.Err(), fetch.ErrTimeout)
 		pass(31 * time.Second)
 		p.Close() // while it hangs
 	})
@@ -172,12 +172,12 @@ func TestAProviderWithoutNewsIsStale(t *testing.T) {
 		p := Poll(f, Options{MaxAge: 2 * time.Hour, Ahead: time.Hour * 24})
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
-		assert.NoError(t, p.Trouble(), "half of its age is not over")
+		assert.NoError(t, p.Err(), "half of its age is not over")
 		pass(60 * time.Minute)
-		assert.EqualError(t, p.Trouble(), ErrStale.Error()+"; the last value holds for now")
+		assert.EqualError(t, p.Err(), ErrStale.Error()+"; the last value holds for now")
 		pass(60 * time.Minute)
 		assert.Equal(t, "unknown", now(p))
-		assert.EqualError(t, p.Trouble(), ErrStale.Error()+"; no value is known")
+		assert.EqualError(t, p.Err(), ErrStale.Error()+"; no value is known")
 		p.Close()
 	})
 }
@@ -201,7 +201,7 @@ func TestAnAnswerOfNoUseChangesNothing(t *testing.T) {
 		}, func(p *Poller, _ *fake) {
 			pass(75 * time.Minute)
 			assert.Equal(t, "1 stale", now(p), want)
-			assert.EqualError(t, p.Trouble(), want.Error()+"; the last value holds for now")
+			assert.EqualError(t, p.Err(), want.Error()+"; the last value holds for now")
 		})
 	}
 }
@@ -222,9 +222,9 @@ func TestWhatIsUnchangedIsAsGoodAsItWas(t *testing.T) {
 			pass(30 * time.Minute)
 			assert.Greater(t, len(f.times()), 2)
 			if bad {
-				assert.EqualError(t, p.Trouble(), ErrOverlap.Error()+"; no value is known")
+				assert.EqualError(t, p.Err(), ErrOverlap.Error()+"; no value is known")
 			} else {
-				assert.NoError(t, p.Trouble())
+				assert.NoError(t, p.Err())
 				assert.Equal(t, "1", now(p))
 			}
 		})
