@@ -422,9 +422,9 @@ func (s *energyScraper) readMeters(ctx context.Context, at power.Sample) []power
 
 // observeEnds counts the process exits that the CPU time source missed.
 func (s *energyScraper) observeEnds(m *window.Measurement) {
-	s.telemetry.lostExits += int64(m.Table.Unseen.LostEnds)
-	if s.node.CPU.Exact() && (m.Table.Unseen.Untraced > 0 || m.Table.Unseen.LostEnds > 0) {
-		s.conditions.Observe("process ends", window.ErrEndsLost)
+	s.telemetry.lostExits += int64(m.Table.Unseen.LostExits)
+	if s.node.CPU.Exact() && (m.Table.Unseen.Untraced > 0 || m.Table.Unseen.LostExits > 0) {
+		s.conditions.Observe("process exits", window.ErrLostExits)
 	}
 }
 

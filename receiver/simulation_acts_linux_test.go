@@ -179,7 +179,7 @@ func (w *world) fault(e hostsim.Event) {
 			if !w.plan.faulty() {
 				e.B |= 1 // counters go on
 			}
-		case hostsim.Steal, hostsim.ClockStep, hostsim.ExitMidScan, hostsim.Refuse, hostsim.EndsLate, hostsim.EndsLost, hostsim.ListFails:
+		case hostsim.Steal, hostsim.ClockStep, hostsim.ExitMidScan, hostsim.Refuse, hostsim.ExitsLate, hostsim.ExitsLost, hostsim.ListFails:
 		default:
 			if !w.plan.faulty() {
 				return

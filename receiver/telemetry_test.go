@@ -203,13 +203,13 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
-	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "process ends")), whenever)
+	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "process exits")), whenever)
 	n.replaceSource(source.failingSource)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }
 
-// losingSource loses three ends in each scan.
+// losingSource loses three exits in each scan.
 type losingSource struct{ *failingSource }
 
 func (losingSource) Traits() cpu.Traits {
@@ -217,7 +217,7 @@ func (losingSource) Traits() cpu.Traits {
 }
 func (s losingSource) Scan(t *proc.Table, of cpu.Request) error {
 	err := s.failingSource.Scan(t, of)
-	t.Unseen.LostEnds = 3
+	t.Unseen.LostExits = 3
 	return err
 }
 

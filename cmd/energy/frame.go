@@ -94,7 +94,7 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 	for _, rest := range []struct {
 		name    string
 		amounts []snapshot.Amount
-	}{{"ended: no longer listed", t.Ended}, {others, t.Others}, {"unattributed: energy without an owner", t.Unattributed}} {
+	}{{"exited: no longer listed", t.Ended}, {others, t.Others}, {"unattributed: energy without an owner", t.Unattributed}} {
 		r := top.Row{Key: rest.name, Pinned: true, Power: b.Watts(rest.amounts), GPU: math.NaN(), Busy: math.NaN(), CPUTime: -1}
 		if math.IsNaN(r.Power) && rest.name == others { // powers are as reported
 			r.Power = max(0, math.Round(left*1e6)/1e6)

@@ -31,7 +31,7 @@ func framesOf(t *testing.T, a *snapshot.Account, texts ...string) (frames []*top
 		f := frameOf(a, s, nil)
 		requireRowsAddUp(t, f)
 		for _, rows := range f.Tables {
-			workloads := slices.IndexFunc(rows, func(r top.Row) bool { return strings.HasPrefix(r.Key, "ended") })
+			workloads := slices.IndexFunc(rows, func(r top.Row) bool { return strings.HasPrefix(r.Key, "exited") })
 			slices.SortFunc(rows[:max(workloads, 0)], func(a, b top.Row) int { return cmp.Or(cmp.Compare(b.Power, a.Power), cmp.Compare(a.Key, b.Key)) })
 		}
 		frames = append(frames, f)
@@ -75,14 +75,14 @@ func TestEnergyIsSinceTheFirstReading(t *testing.T) {
 	frames := framesOf(t, &snapshot.Account{},
 		exposition(10, 1, map[string]float64{"a": 4, "b": 5}),
 		exposition(16, 2, map[string]float64{"a": 5, "b": 7, "c": 2}), // c is new
-		exposition(20, 2, map[string]float64{"b": 8, "c": 3}),         // a used 2 J more, ended, and its series was dropped
+		exposition(20, 2, map[string]float64{"b": 8, "c": 3}),         // a used 2 J more, exited, and its series was dropped
 		exposition(7, 1, map[string]float64{"b": 6}),                  // the collector began again
 	)
 	assert.Empty(t, energies(frames[0].Tables[top.Processes]))
 	assert.Equal(t, map[string]float64{"a": 1, "b": 2, "c": 2, "unattributed": 1}, energies(frames[1].Tables[top.Processes]))
-	assert.Equal(t, map[string]float64{"b": 3, "c": 3, "ended": 1, "(missed)": 2, "unattributed": 1}, energies(frames[2].Tables[top.Processes]))
+	assert.Equal(t, map[string]float64{"b": 3, "c": 3, "exited": 1, "(missed)": 2, "unattributed": 1}, energies(frames[2].Tables[top.Processes]))
 	assert.Equal(t, map[string]float64{"a": 1, "b": 3, "c": 3, "(missed)": 2, "unattributed": 1}, energies(frames[2].Tables[top.Programs]))
-	assert.Equal(t, map[string]float64{"b": 9, "ended": 4, "(missed)": 2, "unattributed": 2}, energies(frames[3].Tables[top.Processes]))
+	assert.Equal(t, map[string]float64{"b": 9, "exited": 4, "(missed)": 2, "unattributed": 2}, energies(frames[3].Tables[top.Processes]))
 	assert.InDelta(t, 17, frames[3].Node.Joules(), 1e-9)
 }
 

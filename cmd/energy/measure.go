@@ -119,7 +119,7 @@ or could not write a result. It is 124 if the command used more than --max-joule
 
 func (o *measureOptions) measuredFlags(f *pflag.FlagSet) {
 	f.IntVarP(&o.PID, "pid", "p", 0, "measure the process with this `ID` and its descendants instead of a command")
-	f.DurationVar(&o.For, "for", 0, "with --pid: longest time to measure (0s: until the process ends)")
+	f.DurationVar(&o.For, "for", 0, "with --pid: longest time to measure (0s: until the process exits)")
 	f.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
 	f.DurationVar(&o.Baseline, "baseline", 0,
 		"measure the static power of the node for this time before the command")

@@ -154,7 +154,7 @@ func (n *observer) apply(e hostsim.Event) {
 			o.unnamed = !o.unnamed
 			n.did["unattributed"]++
 		}
-	case hostsim.ClockStep, hostsim.EndsLate, hostsim.EndsLost, hostsim.HidePID:
+	case hostsim.ClockStep, hostsim.ExitsLate, hostsim.ExitsLost, hostsim.HidePID:
 	default:
 		if e.Act >= hostsim.FirstFault {
 			n.faults.Apply(e)

@@ -36,7 +36,7 @@ type span struct {
 	active, unattributed units.Energy  // totals at the start
 	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start
 	scans, hidden        int           // scans in the span, and scans with hidden processes
-	lostEnds             uint64
+	lostExits            uint64
 }
 
 // Hidden returns why the energy of processes that cannot be seen is unattributed, or nil if all
@@ -54,7 +54,7 @@ func (v *Visibility) Observe(m *Measurement, b *Collector) {
 		v.span = b.beginSpan(m.ReadAt)
 	}
 	v.span.scans++
-	v.span.lostEnds += m.Table.Unseen.LostEnds
+	v.span.lostExits += m.Table.Unseen.LostExits
 	if m.Table.Unseen.Hidden {
 		v.span.hidden++
 	}
@@ -106,8 +106,8 @@ func (v *Visibility) judgeUnattributed(m *Measurement, b *Collector) {
 	}
 }
 
-// ErrEndsLost reports that the CPU time source missed process exits, or parts of their CPU time.
-var ErrEndsLost = errors.New("the exits of some processes, or the CPU time of some of their threads, were missed, for example " +
+// ErrLostExits reports that the CPU time source missed process exits, or parts of their CPU time.
+var ErrLostExits = errors.New("the exits of some processes, or the CPU time of some of their threads, were missed, for example " +
 	"because more processes exited at once than the BPF program has room for: the missing energy is unattributed")
 
 var (
@@ -119,8 +119,8 @@ var (
 // cause returns the likely cause of unattributed energy.
 func (s *span) cause(exact bool) error {
 	switch {
-	case s.lostEnds > 0:
-		return ErrEndsLost
+	case s.lostExits > 0:
+		return ErrLostExits
 	case !exact:
 		return errTooShort
 	default:

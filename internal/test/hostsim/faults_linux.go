@@ -31,8 +31,8 @@ const (
 	ExitMidScan                            // a process ends before the scan reads it; A: which
 	Refuse                                 // the consumer refuses collections; B: how many
 	ListFails                              // the kernel's list cannot be read; B: how often
-	EndsLate                               // ends are reported late; B: how many reads later
-	EndsLost                               // ends do not fit in the kernel's buffer; B: how many
+	ExitsLate                              // exits are reported late; B: how many reads later
+	ExitsLost                              // exits do not fit in the kernel's buffer; B: how many
 	MeterLate                              // a slow meter reports late; B: how often
 	MeterFails                             // a slow meter cannot be read; B: how often
 	MeterRejects                           // a slow meter's readings are impossible; B: how often
@@ -51,7 +51,7 @@ var names = map[Act]string{
 	ZoneReturns: "zone returns", ZoneResets: "zone resets", ZoneStepsBack: "zone steps back",
 	ZoneWrapsTwice: "zone wraps twice", CPUOffline: "CPU unplugged or back", Suspend: "suspend", Steal: "steal",
 	ClockStep: "clock step", ExitMidScan: "exit mid-scan", Refuse: "consumer refuses", ListFails: "list fails",
-	EndsLate: "ends late", EndsLost: "ends lost",
+	ExitsLate: "exits late", ExitsLost: "exits lost",
 	MeterLate: "slow meter late", MeterFails: "slow meter fails", MeterRejects: "slow meter rejects",
 	MeterVanishes: "slow meter vanishes or is back", MeterReplaced: "slow meter replaced",
 	HidePID: "processes hidden",
@@ -195,12 +195,12 @@ func (f *Faults) Apply(e Event) {
 			f.Kernel.Fails += int(1 + e.B%2)
 			f.fired(e.Act)
 		}
-	case EndsLate:
+	case ExitsLate:
 		if f.Kernel != nil {
 			f.Kernel.Late += int(1 + e.B%3)
 			f.fired(e.Act)
 		}
-	case EndsLost:
+	case ExitsLost:
 		if f.Kernel != nil {
 			f.Kernel.Loses += int(1 + e.B%3)
 			f.fired(e.Act)

@@ -103,7 +103,7 @@ func TestWhatIsLostBetweenScansIsInTheNext(t *testing.T) {
 	b.ends.drainBetween()
 	k.lost = tasks.Lost{Count: 1, Run: 4, Incomplete: 10}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 2+1+5+10, table.Unseen.LostEnds)
+	assert.EqualValues(t, 2+1+5+10, table.Unseen.LostExits)
 	assert.EqualValues(t, 34, table.Unseen.Untraced, "what incomplete ends lack was missing in earlier scans")
 	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Unseen)

@@ -361,7 +361,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 	}
 }
 
-func TestOnlyLostEndsAreMissing(t *testing.T) {
+func TestOnlyLostExitsAreMissing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -57,7 +57,7 @@ func (s *Scan) updateAwaited() {
 		// Otherwise the kernel did not call the hook. This happens for a few milliseconds after
 		// another program was detached from the hook (seen with Linux 6.18).
 		if a.lost < w.at {
-			s.Unseen.LostEnds++
+			s.Unseen.LostExits++
 			s.Unseen.add(w.most)
 		}
 		p := &s.Rows[w.slot]

@@ -192,9 +192,9 @@ type Unseen struct {
 	// Untraced is an upper bound of the CPU time of exited processes that no counter showed, and of
 	// processes that earlier scans missed, at most Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is the number of exited processes without an event to an exact source, or with an
+	// LostExits is the number of exited processes without an event to an exact source, or with an
 	// event that lacks CPU time.
-	LostEnds uint64
+	LostExits uint64
 }
 
 func (u *Unseen) add(untraced units.CPUTime) {

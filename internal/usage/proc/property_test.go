@@ -26,13 +26,13 @@ var (
 type exact struct {
 	testing.TB
 	*family
-	table    *proc.Table
-	still    bool // everything is shown, and nothing happens meanwhile
-	lossy    bool
-	lost     units.CPUTime // used by processes whose ends were lost, and not shown
-	lostEnds uint64
-	billed   units.CPUTime
-	untraced units.CPUTime
+	table     *proc.Table
+	still     bool // everything is shown, and nothing happens meanwhile
+	lossy     bool
+	lost      units.CPUTime // used by processes whose ends were lost, and not shown
+	lostExits uint64
+	billed    units.CPUTime
+	untraced  units.CPUTime
 }
 
 // newExact returns a source after its first scan.
@@ -119,7 +119,7 @@ func (e *exact) reportEnds(s *proc.Scan) bool {
 			return false
 		case e.lossy && e.r.IntN(10) == 0:
 			s.Lose(1, 0, p.cpu)
-			e.lost, e.lostEnds = e.lost+p.cpu-p.shown, e.lostEnds+1
+			e.lost, e.lostExits = e.lost+p.cpu-p.shown, e.lostExits+1
 		case !s.Exit(p.ID, p.cpu, proc.Events{}, nil):
 			short = append(short, p)
 		}
@@ -169,7 +169,7 @@ func TestTheTableBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 			t.Run(c.name+"/"+strconv.FormatUint(seed, 10), func(t *testing.T) {
 				e := newExact(t, seed)
 				e.lossy = c.lossy
-				partial, lostEnds := 0, uint64(0)
+				partial, lostExits := 0, uint64(0)
 				for i := range 400 {
 					for range e.r.IntN(40) {
 						e.act()
@@ -178,7 +178,7 @@ func TestTheTableBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					for !e.scan(all) {
 						e.act()
 					}
-					lostEnds += e.table.Unseen.LostEnds
+					lostExits += e.table.Unseen.LostExits
 					switch {
 					case !all:
 						partial++
@@ -194,12 +194,12 @@ func TestTheTableBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				}
 				e.lossy = false
 				e.settle()
-				lostEnds += e.table.Unseen.LostEnds
+				lostExits += e.table.Unseen.LostExits
 				e.now += time.Minute // the ends that were lost are waited for no longer
 				e.settle()
 				assert.Equal(t, e.used-e.lost, e.billed)
 				assert.GreaterOrEqual(t, e.untraced, e.lost)
-				assert.Equal(t, e.lostEnds, lostEnds+e.table.Unseen.LostEnds)
+				assert.Equal(t, e.lostExits, lostExits+e.table.Unseen.LostExits)
 				assert.Zero(t, e.table.Awaited())
 				assert.Equal(t, len(e.living), e.table.Len())
 				assert.Less(t, len(e.table.Rows), 2*maxPID)

@@ -280,7 +280,7 @@ func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
 		s.awaited.lost = s.round
 	}
 	if s.scans > 0 {
-		s.Unseen.LostEnds += ends + incomplete
+		s.Unseen.LostExits += ends + incomplete
 		s.Unseen.add(run)
 	}
 }

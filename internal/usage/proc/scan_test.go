@@ -72,7 +72,7 @@ func TestAnEndGivesAProcessItsLastSlice(t *testing.T) {
 	}
 }
 
-func TestLostEndsCountSinceTheFirstScan(t *testing.T) {
+func TestLostExitsCountSinceTheFirstScan(t *testing.T) {
 	h := watch(t, exactTraits)
 	s := h.see()
 	s.Lose(3, 2, 4000)
@@ -82,12 +82,12 @@ func TestLostEndsCountSinceTheFirstScan(t *testing.T) {
 	s.Lose(3, 0, 4000)
 	s.Lose(0, 2, 0)
 	s.End(0)
-	assert.Equal(t, proc.Unseen{LostEnds: 5, Untraced: 4000}, h.Unseen, "the time of incomplete ends was missing before")
+	assert.Equal(t, proc.Unseen{LostExits: 5, Untraced: 4000}, h.Unseen, "the time of incomplete ends was missing before")
 	s = h.see()
 	s.Lose(1, 0, proc.Unbounded)
 	s.Lose(1, 0, proc.Unbounded)
 	s.End(0)
-	assert.Equal(t, proc.Unseen{LostEnds: 2, Untraced: proc.Unbounded}, h.Unseen)
+	assert.Equal(t, proc.Unseen{LostExits: 2, Untraced: proc.Unbounded}, h.Unseen)
 	h.scan()
 	assert.Zero(t, h.Unseen)
 }
@@ -125,11 +125,11 @@ func TestASourceChargesTheTimeOfProcessesWithoutARow(t *testing.T) {
 func TestAnEndIsAwaitedForAMinute(t *testing.T) {
 	most := 10*units.Second + 2*tick // since it was listed
 	for name, c := range map[string]struct {
-		flags    proc.Flags
-		lost     int // the scan in which ends were lost, 0 is that which still saw the process
-		ends     uint64
-		lostEnds uint64
-		untraced units.CPUTime
+		flags     proc.Flags
+		lost      int // the scan in which ends were lost, 0 is that which still saw the process
+		ends      uint64
+		lostExits uint64
+		untraced  units.CPUTime
 	}{
 		"and nothing was lost":              {0, -1, 1, 1, most},
 		"of a zombie":                       {proc.Zombie, -1, 1, 1, 0},
@@ -164,7 +164,7 @@ func TestAnEndIsAwaitedForAMinute(t *testing.T) {
 				require.Empty(t, h.Ended)
 			}
 			scan(99)
-			assert.Equal(t, proc.Unseen{LostEnds: c.lostEnds, Untraced: c.untraced}, h.Unseen)
+			assert.Equal(t, proc.Unseen{LostExits: c.lostExits, Untraced: c.untraced}, h.Unseen)
 			assert.Zero(t, h.Awaited())
 			require.Len(t, h.Ended, 1)
 			assert.Empty(t, h.found())
@@ -188,7 +188,7 @@ func TestTheEndOfAProcessMayLackAllSinceAllWereListed(t *testing.T) {
 	h.scan()
 	h.now += time.Minute
 	h.see(1).EndPartial()
-	assert.Equal(t, proc.Unseen{LostEnds: 1, Untraced: 3*30*units.Second + 2*tick}, h.Unseen)
+	assert.Equal(t, proc.Unseen{LostExits: 1, Untraced: 3*30*units.Second + 2*tick}, h.Unseen)
 }
 
 func TestAProcessThatReturnsIsNoLongerGone(t *testing.T) {

@@ -140,7 +140,7 @@ func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	assert.True(t, g.AwaitEnd(t.Context()))
 	require.NoError(t, s.Wait())
 	usedBy(t, g)
-	require.ErrorContains(t, g.Lost(), "between the last measurement and its end")
+	require.ErrorContains(t, g.Lost(), "between the last measurement and its exit")
 
 	_, err := Attach("/", s.Process.Pid)
 	assert.ErrorIs(t, err, unix.ESRCH)

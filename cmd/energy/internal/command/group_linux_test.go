@@ -187,7 +187,7 @@ func TestTimesOfChildrenWithoutAParentThatWaitsCountInACgroup(t *testing.T) {
 		require.NoError(t, err)
 		if g.Method() == ChildTimes {
 			require.Eventually(t, func() bool { usedBy(t, g); return g.Lost() != nil }, time.Minute, time.Millisecond)
-			assert.ErrorContains(t, g.Lost(), "ignores SIGCHLD: the times of its children that ended are lost")
+			assert.ErrorContains(t, g.Lost(), "ignores SIGCHLD: the times of its exited children are lost")
 		}
 		status, err := p.Wait()
 		require.NoError(t, err)

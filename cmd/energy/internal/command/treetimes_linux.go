@@ -125,9 +125,9 @@ func (t *treeTimes) read() error {
 // lose records the end of a process without a parent that waits.
 func (t *treeTimes) lose(pid int) {
 	if pid == t.root {
-		t.lost = errors.New("the CPU time of the process between the last measurement and its end is not available")
+		t.lost = errors.New("the CPU time of the process between the last measurement and its exit is not available")
 	} else if t.lost == nil {
-		t.lost = errors.New("a descendant ended without a parent that waits: its CPU time before the end is not available")
+		t.lost = errors.New("a descendant exited without a parent that waits: its CPU time before the exit is not available")
 	}
 }
 
@@ -152,7 +152,7 @@ func (t *treeTimes) visit(pid int, is *member) {
 	t.members[pid] = m
 	children := t.tree.childrenOf(pid)
 	if len(children) > 0 && t.lost == nil && t.tree.ignoresSIGCHLD(pid) {
-		t.lost = fmt.Errorf("%s ignores SIGCHLD: the times of its children that ended are lost", stat.Comm)
+		t.lost = fmt.Errorf("%s ignores SIGCHLD: the times of its exited children are lost", stat.Comm)
 	}
 	for _, child := range children {
 		t.visit(child, nil)

@@ -16,7 +16,7 @@ import (
 const maxMarks = 100_000
 
 var (
-	errEnded = errors.New("the measured command has ended")
+	errEnded = errors.New("the measured command has exited")
 	errMarks = fmt.Errorf("the run has %d marks already", maxMarks)
 )
 

@@ -212,7 +212,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			m.done <- r.begin(ctx, m.phase)
 		case err := <-ended:
 			if err != nil {
-				r.note("The end of the command was not awaited: %v", err)
+				r.note("The exit of the command was not awaited: %v", err)
 			}
 			stopMarks()
 			r.finish(ctx)

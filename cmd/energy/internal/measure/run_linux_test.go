@@ -207,7 +207,7 @@ func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
 
 	o.Progress = func(time.Duration, units.Energy) { _ = process.Process.Kill(); _ = process.Wait() } // before the last measurement
 	r = measured(t, o)
-	assert.True(t, noted(r, "between the last measurement and its end"), r.Notes)
+	assert.True(t, noted(r, "between the last measurement and its exit"), r.Notes)
 }
 
 func TestTheRunIsDividedIntoSamples(t *testing.T) {

@@ -143,7 +143,7 @@ func (p *processes) End() (times []time.Duration, err error) {
 		_ = cmd.Wait() // it was killed
 		_ = p.inputs[i].Close()
 		if code := cmd.ProcessState.ExitCode(); code > 0 {
-			err = fmt.Errorf("a program of the load ended with status %d", code)
+			err = fmt.Errorf("a program of the load exited with status %d", code)
 		}
 		times = append(times, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	}

@@ -88,7 +88,7 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load(spec, "hook on process ends", ebpf.CollectionOptions{Cache: o.Types, MapReplacements: share(spec, o.Events.shared())})
+	p, err := load(spec, "hook on process exits", ebpf.CollectionOptions{Cache: o.Types, MapReplacements: share(spec, o.Events.shared())})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func roomForThreads(cpus int) uint32 {
 func (e *Endings) attach() (err error) {
 	m := e.loaded.Maps[tasksMapEndings]
 	if e.ring, err = ring.NewReader(m.FD(), m.MaxEntries()); err != nil {
-		return fmt.Errorf("read the hook on process ends: %w", err)
+		return fmt.Errorf("read the hook on process exits: %w", err)
 	}
 	e.loaded.closes = append(e.loaded.closes, e.ring.Close)
 	if err := e.loaded.attach(tasksProgOnFree); err != nil {
@@ -154,7 +154,7 @@ func (e *Endings) attach() (err error) {
 		return err
 	}
 	if err := e.loaded.Variables[tasksVarAttached].Set(uint64(now.Nano())); err != nil {
-		return fmt.Errorf("start the hook on process ends: %w", err)
+		return fmt.Errorf("start the hook on process exits: %w", err)
 	}
 	return nil
 }

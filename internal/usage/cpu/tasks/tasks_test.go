@@ -67,7 +67,7 @@ func TestTheErrorOfALoadNamesTheProgram(t *testing.T) {
 	_, errs[1] = OpenStream(Options{})
 	_, errs[2] = OpenEndings(4096, Options{})
 	_, errs[3] = OpenRan(1, nil, false)
-	for i, program := range []string{"task scan", "task stream", "hook on process ends", "hook on context switches"} {
+	for i, program := range []string{"task scan", "task stream", "hook on process exits", "hook on context switches"} {
 		require.ErrorIs(t, errs[i], ebpf.ErrNotSupported)
 		require.ErrorContains(t, errs[i], "load the "+program)
 	}
