@@ -81,21 +81,21 @@ func flagError(_ *cobra.Command, err error) error {
 		return err
 	}
 	flag, value := invalid.GetFlag(), invalid.GetValue()
-	want := errors.Unwrap(err)
+	reason := errors.Unwrap(err)
 	switch flag.Value.Type() {
 	case "int":
-		want = errors.New("want a whole number")
+		reason = errors.New("must be an integer")
 	case "float64":
-		want = errors.New("want a number without a unit")
+		reason = errors.New("must be a number without a unit")
 	case "bool":
-		want = errors.New("want true or false")
+		reason = errors.New("must be true or false")
 	case "duration":
-		want = errors.New("a duration has a unit, such as 500ms, 5s or 2m")
+		reason = errors.New("must be a duration with a unit, such as 500ms, 5s or 2m")
 		if _, err := strconv.ParseFloat(value, 64); err == nil {
-			want = fmt.Errorf("the unit is missing: write %ss", value)
+			reason = fmt.Errorf("the unit is missing: write %ss", value)
 		}
 	}
-	return fmt.Errorf("invalid argument %q for \"--%s\" flag: %w", value, flag.Name, want)
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: %w", value, flag.Name, reason)
 }
 
 // defaultPort is the port of the Prometheus exporter in the shipped configurations.
@@ -119,11 +119,11 @@ func (e *endpoint) Set(text string) error {
 	u, err := url.Parse(full)
 	switch {
 	case err != nil:
-		return errors.New("want a URL, host:port or host")
+		return errors.New("must be a URL, host:port or host")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("want http or https, not %s", u.Scheme)
+		return errors.New("must be an http or https address")
 	case u.Host == "" || strings.HasSuffix(u.Host, ":"):
-		return errors.New("want a URL, host:port or host")
+		return errors.New("must be a URL, host:port or host")
 	}
 	if u.Port() == "" && full != text {
 		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)

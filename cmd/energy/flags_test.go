@@ -87,11 +87,11 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		want   string
 	}{
 		{"top --interval 5", 2, `energy top: invalid argument "5" for "--interval" flag: the unit is missing: write 5s (see energy top --help)`},
-		{"top --interval 5x", 2, `energy top: invalid argument "5x" for "--interval" flag: a duration has a unit, such as 500ms, 5s or 2m (see energy top --help)`},
-		{"top --rows x", 2, `energy top: invalid argument "x" for "--rows" flag: want a whole number (see energy top --help)`},
+		{"top --interval 5x", 2, `energy top: invalid argument "5x" for "--interval" flag: must be a duration with a unit, such as 500ms, 5s or 2m (see energy top --help)`},
+		{"top --rows x", 2, `energy top: invalid argument "x" for "--rows" flag: must be an integer (see energy top --help)`},
 		{"measure --max-joules 5J true", exitFailed,
-			`energy measure: invalid argument "5J" for "--max-joules" flag: want a number without a unit (see energy measure --help)`},
-		{"measure --json=maybe true", exitFailed, `energy measure: invalid argument "maybe" for "--json" flag: want true or false (see energy measure --help)`},
+			`energy measure: invalid argument "5J" for "--max-joules" flag: must be a number without a unit (see energy measure --help)`},
+		{"measure --json=maybe true", exitFailed, `energy measure: invalid argument "maybe" for "--json" flag: must be true or false (see energy measure --help)`},
 		{"top --local --endpoint node", 2, "energy top: --local and --endpoint are mutually exclusive (see energy top --help)"},
 		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
@@ -100,12 +100,12 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
 		{"verify --for 5s", 2, "energy verify: --for must be at least 20s (see energy verify --help)"},
 		{"verify extra", 2, `energy verify: unexpected argument "extra" (see energy verify --help)`},
-		{"phase start", 2, "energy phase: want \"begin NAME\" or \"end\" (see energy phase --help)"},
+		{"phase start", 2, "energy phase: expected \"begin NAME\" or \"end\" (see energy phase --help)"},
 		{"version x", 2, `energy version: unexpected argument "x" (see energy version --help)`},
 		{"measur", 2, `energy: unknown command "measur": did you mean measure? (see energy --help)`},
 		{"help measur", 2, `energy help: unknown command "measur": did you mean measure? (see energy help --help)`},
 		{"bottom", 2, `energy: unknown command "bottom" (see energy --help)`},
-		{"completion", 2, "energy completion: want bash, zsh or fish (see energy completion --help)"},
+		{"completion", 2, "energy completion: a shell is required: bash, zsh or fish (see energy completion --help)"},
 		{"completion csh", 2, `energy completion: unknown command "csh" for "energy completion" (see energy completion --help)`},
 	} {
 		status, stdout, stderr := said(t, strings.Fields(tt.args)...)

@@ -72,7 +72,7 @@ func addHelpAndCompletion(root *cobra.Command) {
 	}
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.Short = "write a script that completes commands and flags in a shell"
-	completion.RunE = func(*cobra.Command, []string) error { return errors.New("want bash, zsh or fish") }
+	completion.RunE = func(*cobra.Command, []string) error { return errors.New("a shell is required: bash, zsh or fish") }
 }
 
 // manCommand returns the hidden subcommand that writes man pages, dated $SOURCE_DATE_EPOCH.

@@ -36,7 +36,7 @@ func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
 	assert.Equal(t, []string{"unit tests", phase.None, "two words"}, got)
 	refuse = errors.New("too many")
 	assert.EqualError(t, mark([]string{"--optional", "begin", "b"}), socket+": too many")
-	assert.ErrorContains(t, mark([]string{"start", "b"}), `want "begin NAME" or "end"`)
+	assert.ErrorContains(t, mark([]string{"start", "b"}), `expected "begin NAME" or "end"`)
 }
 
 func TestPhaseSaysWhereNothingMeasures(t *testing.T) {

@@ -63,9 +63,9 @@ const (
 	// redfishGap is the maximum gap between two power readings that are integrated, in timeouts of a
 	// request. Some BMCs take a long time to answer.
 	redfishGap = 5
-	// redfishStandsStill is the time after which an unchanged counter is an error. Some BMCs have only
+	// redfishMaxUnchanged is the time after which an unchanged counter is an error. Some BMCs have only
 	// a counter with a resolution of 1 kWh, and no power reading.
-	redfishStandsStill = 24 * time.Hour
+	redfishMaxUnchanged = 24 * time.Hour
 )
 
 // validate checks the settings. No error contains the endpoint or the credentials.
@@ -113,7 +113,7 @@ func openRedfish(ctx context.Context, all *Config, env *Env) (power.Meter, error
 	interval, timeout := c.PollInterval, cmp.Or(c.Timeout, redfishTimeout)
 	return power.Poll(sensor, power.PollOptions{
 		Name: "redfish", Every: interval, Timeout: redfishRequests * timeout,
-		LongestGap: max(3*interval, redfishGap*timeout), StandsStill: redfishStandsStill,
+		LongestGap: max(3*interval, redfishGap*timeout), MaxUnchanged: redfishMaxUnchanged,
 	}), nil
 }
 

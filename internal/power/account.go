@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	errNotListed   = errors.New("the sensor no longer reports this zone")
-	errStandsStill = errors.New("the energy counter stands still")
-	errImpossible  = errors.New("the energy rose by more than is possible in the elapsed time: this increase is not counted")
+	errNotListed  = errors.New("the sensor no longer reports this zone")
+	errNotUpdated = errors.New("the energy counter is no longer updated")
+	errImpossible = errors.New("the energy rose by more than is possible in the elapsed time: this increase is not counted")
 )
 
 // accounts holds the accounts of a meter, in the order of the first readings of its zones.
@@ -24,10 +24,10 @@ type accounts struct {
 	// longestGap is the maximum time between two power readings that are integrated.
 	longestGap time.Duration
 	// late marks counters that the device updates at its own times. An unchanged counter is then
-	// not a new reading. If standsStill is not 0, a counter that is unchanged for longer is an
+	// not a new reading. If maxUnchanged is not 0, a counter that is unchanged for longer is an
 	// error.
-	late        bool
-	standsStill time.Duration
+	late         bool
+	maxUnchanged time.Duration
 }
 
 // take adds a reading of the hardware to the account of its zone, and returns the account. If the
@@ -117,8 +117,8 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 		a.note(event)
 		return errImpossible
 	case as.late && !isReport && counted == 0 && event == NoEvent:
-		if as.standsStill > 0 && at.Sub(a.moved) > as.standsStill {
-			return errStandsStill
+		if as.maxUnchanged > 0 && at.Sub(a.moved) > as.maxUnchanged {
+			return errNotUpdated
 		}
 		return nil
 	}

@@ -37,7 +37,7 @@ func (as *accounts) takeAfter(d time.Duration, s Shown) Reading { return as.take
 
 func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	as, zone := polled(), platform("plug")
-	as.standsStill = 10 * time.Second
+	as.maxUnchanged = 10 * time.Second
 	as.takeAfter(0, counterOf(zone, 1000))
 	moved := as.takeAfter(time.Second, counterOf(zone, 1100))
 	for second := time.Duration(2); second < 30; second++ {
@@ -49,13 +49,13 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 		assert.Equal(t, moved.At, r.At)
 		assert.Equal(t, second > 11, r.Err != nil, second)
 		if second != 20 && r.Err != nil {
-			assert.Equal(t, errStandsStill, r.Err)
+			assert.Equal(t, errNotUpdated, r.Err)
 		}
 	}
 	r := as.takeAfter(time.Minute, counterOf(zone, 4000))
 	assert.NoError(t, r.Err)
 	assert.Equal(t, units.Energy(3000), r.Total, "energy during the failure")
-	as.standsStill = 0
+	as.maxUnchanged = 0
 	assert.NoError(t, as.takeAfter(1000*time.Hour, counterOf(zone, 4000)).Err)
 }
 

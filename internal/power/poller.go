@@ -30,10 +30,10 @@ type PollOptions struct {
 	// LongestGap is the maximum time between two power readings that are integrated. 0 selects the
 	// maximum of two minutes, three times Every and twice Timeout.
 	LongestGap time.Duration
-	// StandsStill is the time after which an unchanged energy counter is an error. 0 means never.
+	// MaxUnchanged is the time after which an unchanged energy counter is an error. 0 means never.
 	// Set it only for hardware that always uses energy. It must be longer than the hardware needs
 	// to use one unit of the counter at its minimum power.
-	StandsStill time.Duration
+	MaxUnchanged time.Duration
 	// Lead is the time from the start of a poll to the next Read, if the interval of Read is a
 	// multiple of Every. The reading and the CPU times of the same Read then cover the same time. 0
 	// means that polls are not aligned with Reads.
@@ -92,7 +92,7 @@ func Poll(source Source, options PollOptions) *Poller {
 	options.LongestGap = cmp.Or(options.LongestGap, max(minLongestGap, 3*options.Every, 2*options.Timeout))
 	return &Poller{
 		source: source, options: options, done: make(chan error, 1),
-		accounts: accounts{longestGap: options.LongestGap, late: true, standsStill: options.StandsStill},
+		accounts: accounts{longestGap: options.LongestGap, late: true, maxUnchanged: options.MaxUnchanged},
 		timeout:  fmt.Errorf("%s meter: no answer within %v", options.Name, options.Timeout),
 	}
 }

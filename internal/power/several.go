@@ -32,14 +32,14 @@ func NewDevice(meter, name string, kind Kind) *Zone {
 	}
 }
 
-// deviceStandsStill is the time after which an unchanged counter of a machine is an error. A small
+// deviceMaxUnchanged is the time after which an unchanged counter of a machine is an error. A small
 // computer of 6 W uses 1 kWh in this time, which is the resolution of some counters.
-const deviceStandsStill = 7 * 24 * time.Hour
+const deviceMaxUnchanged = 7 * 24 * time.Hour
 
 // Add adds a device. It must be called before the first Read.
 func (m *Several) Add(zone *Zone, source Source, options PollOptions) {
 	if zone.Kind == Platform { // other zones may use no energy, such as a graphics card that is off
-		options.StandsStill = deviceStandsStill
+		options.MaxUnchanged = deviceMaxUnchanged
 	}
 	m.zones, m.pollers = append(m.zones, zone), append(m.pollers, Poll(source, options))
 }

@@ -115,7 +115,7 @@ func (c *IntensityConfig) source() (found choice, err error) {
 		switch {
 		case !s.isSet:
 		case found.isSet:
-			return choice{}, fmt.Errorf("%s: must not be set together with %s: nothing is mixed", s.name, found.name)
+			return choice{}, fmt.Errorf("%s: must not be set together with %s", s.name, found.name)
 		default:
 			found = s
 		}

@@ -72,7 +72,7 @@ func TestBadSignalsAreErrorsThatNameTheSetting(t *testing.T) {
 		"intensity: .inf":                            "value: the value is not a number",
 		"intensity: 3001":                            "value: the value is impossible: it must be from 0 to 3000 g/kWh, is 3001",
 		"intensity: {values: 5}":                     "values",
-		"intensity: {value: 5, grid: FRA}":           `grid: must not be set together with value: nothing is mixed`,
+		"intensity: {value: 5, grid: FRA}":           "grid: must not be set together with value",
 		"intensity: {grid: France}":                  `grid: no country or cloud region "France"; similar: FRA (France)`,
 		"intensity: {grid: world}":                   `grid: no country or cloud region "world": it must be an ISO 3166 code`,
 		"intensity: {grid: FRA, accounting: market}": "accounting: must not be market: grid provides the intensity of the location",

@@ -51,7 +51,7 @@ const (
 	frozenAfter = 10 * time.Second
 )
 
-var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness stands still)")
+var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness is no longer updated)")
 
 // New returns a meter for the counters below root, "/" or the mount point of the host's root. want
 // reports whether zones of the kind are to be read; nil means all. New does not read files.

@@ -118,7 +118,7 @@ func TestACounterThatStandsStillForAWeekIsFrozen(t *testing.T) {
 			if hour+1 <= 7*24 {
 				require.NoError(t, rs["http:frozen"].Err, hour)
 			} else {
-				require.EqualError(t, rs["http:frozen"].Err, "the energy counter stands still", hour)
+				require.EqualError(t, rs["http:frozen"].Err, "the energy counter is no longer updated", hour)
 			}
 		}
 	})

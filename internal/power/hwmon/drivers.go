@@ -36,9 +36,9 @@ type meaning struct {
 
 	wrapAt units.Energy  // of an energy counter, 0 if it does not wrap
 	every  time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
-	// standsStill is how long a counter that is polled may show the same value. 0 means forever.
-	standsStill time.Duration
-	instant     bool // powerN_input is read although there is a powerN_average
+	// maxUnchanged is how long a counter that is polled may show the same value. 0 means forever.
+	maxUnchanged time.Duration
+	instant      bool // powerN_input is read although there is a powerN_average
 }
 
 // notUsed is the kind of limits, and of parts of hardware that another sensor measures.
@@ -73,7 +73,7 @@ var meanings = []meaning{
 
 	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read queries the BMC and may
 	// take 30 s. If the BMC does not answer, the driver repeats the last value.
-	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
+	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, maxUnchanged: time.Minute},
 	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and the powers of the counters
 
 	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware identifies sockets by the text of

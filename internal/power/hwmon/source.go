@@ -64,7 +64,7 @@ func newSource(in *input) *source {
 		return s
 	}
 	s.status.Path = filepath.Join(s.chip.path, "power/runtime_status")
-	options := power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap, StandsStill: in.is.standsStill}
+	options := power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap, MaxUnchanged: in.is.maxUnchanged}
 	if in.zone.Kind == power.GPU {
 		options.Lead = lead
 	}

@@ -370,7 +370,7 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 		later(time.Minute)
 		assert.NoError(t, tr.one(m, id).Err)
 		later(10 * time.Second)
-		assert.ErrorContains(t, tr.one(m, id).Err, "stands still")
+		assert.ErrorContains(t, tr.one(m, id).Err, "is no longer updated")
 	})
 }
 

@@ -332,7 +332,7 @@ func TestAPowerWhoseTimeStandsStillIsNoNews(t *testing.T) {
 		assert.Equal(b, 250*300*units.Joule, b.one(10*time.Second).Total)
 		readings, err := b.read(15 * time.Minute)
 		require.NoError(b, err)
-		assert.ErrorContains(b, readings[0].Err, "the time of the reading stands still")
+		assert.ErrorContains(b, readings[0].Err, "the timestamp of the reading is no longer updated")
 	})
 }
 

@@ -32,7 +32,7 @@ const (
 
 var (
 	errGone  = errors.New("the resource is gone")
-	errStale = errors.New("the time of the reading stands still")
+	errStale = errors.New("the timestamp of the reading is no longer updated")
 	errZero  = errors.New("it reads 0 or less, which no running machine uses")
 	errRange = errors.New("it reads more than any machine uses")
 )

@@ -182,7 +182,7 @@ func (s *sensors) breaksBMC(t *testing.T) {
 	s.ipmi.says(t, degraded, 0)
 	s.gone = s.ipmi.lasts(t, 3)
 	if s.isOld {
-		s.hwmon.says(t, "cannot read "+aem+": the energy counter stands still", 0)
+		s.hwmon.says(t, "cannot read "+aem+": the energy counter is no longer updated", 0)
 	}
 	s.bmc.appears(t)
 	if s.chip != nil {

@@ -43,7 +43,7 @@ func Parse(line string) (name string, err error) {
 	case verb == "end" && name == "":
 		return None, nil
 	}
-	return "", errors.New(`want "begin NAME" or "end"`)
+	return "", errors.New(`expected "begin NAME" or "end"`)
 }
 
 // checkName returns why a phase may not have a name, nil if it may. A name is text that can be

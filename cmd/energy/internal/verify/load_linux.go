@@ -24,7 +24,7 @@ const LoadCommand = "verify-load"
 // it. It returns only if the arguments are wrong.
 func RunLoad(args []string) error {
 	if len(args) != 3 {
-		return errors.New("want LOAD CPU BYTES")
+		return errors.New("the arguments must be LOAD CPU BYTES")
 	}
 	cpu, err := strconv.Atoi(args[1])
 	bytes, sizeErr := strconv.Atoi(args[2])

@@ -509,7 +509,7 @@ func longHistory(t *testing.T, seed uint64) {
 	}
 	time.Sleep(time.Minute + standsStill)
 	if r, _, _ := n.read(); !n.powers {
-		assert.ErrorContains(t, r.Err, "stands still")
+		assert.ErrorContains(t, r.Err, "is no longer updated")
 	}
 	n.close()
 	for pids, used := range n.used {

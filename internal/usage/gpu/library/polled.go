@@ -44,7 +44,7 @@ type polled struct {
 func newPolled(l Library, o Options) *polled {
 	p := &polled{Library: l, root: o.Root, cgroups: newCgroups(o.Root)}
 	p.poller = power.Poll(p, power.PollOptions{
-		Name: l.Name, Every: o.Every, Timeout: timeout, MaxBackoff: maxBackoff, StandsStill: standsStill,
+		Name: l.Name, Every: o.Every, Timeout: timeout, MaxBackoff: maxBackoff, MaxUnchanged: standsStill,
 	})
 	return p
 }
