@@ -9,6 +9,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
@@ -473,6 +475,47 @@ func TestTheProcessorSaysThatItChangesMetrics(t *testing.T) {
 	require.NoError(t, p.Start(context.Background(), componenttest.NewNopHost()))
 	assert.EqualError(t, p.ConsumeMetrics(context.Background(), pmetric.NewMetrics()), "refused")
 	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+// Emissions of a batch that the next consumer refuses are in the next batch. The sender receives the
+// consumer's own error, such as memory_limiter's, after which it may send the batch again.
+func TestARefusedBatchLosesNoEmissions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := createDefaultConfig().(*Config)
+		withIntensity(cfg)
+		var sink consumertest.MetricsSink
+		refused, refuse := errors.New("data refused due to high memory usage"), false
+		next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+			if refuse {
+				return refused
+			}
+			return sink.ConsumeMetrics(ctx, md)
+		})
+		require.NoError(t, err)
+		p, err := NewFactory().CreateMetrics(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, next)
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()))
+		for i := range 4 {
+			time.Sleep(10 * time.Second) // of the clock of the synctest bubble
+			refuse = i == 1 || i == 2
+			err := p.ConsumeMetrics(t.Context(), energy(time.Now(), 36_000*float64(1+i), func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
+				p.SetStartTimestamp(pcommon.NewTimestampFromTime(start))
+			}))
+			if refuse {
+				assert.Same(t, refused, err)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+		require.NoError(t, p.Shutdown(t.Context()))
+		require.Len(t, sink.AllMetrics(), 2)
+		for i, want := range []float64{2.3, 4 * 2.3} { // 230 g/kWh
+			emissions := sink.AllMetrics()[i].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1)
+			require.Equal(t, "process.emissions", emissions.Name())
+			assert.InDelta(t, want, emissions.Sum().DataPoints().At(0).DoubleValue(), 1e-6)
+		}
+	})
 }
 
 func withIntensity(c *Config) {
