@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
@@ -251,6 +252,32 @@ func TestAnErrorOfTheNextConsumerIsReturned(t *testing.T) {
 	b := sampled(1, ns(1))
 	b.isOffCPU()
 	assert.ErrorIs(t, f.ConsumeProfiles(context.Background(), b.Profiles), refused)
+}
+
+// Energy that the next consumer refuses is lost: the caller gets the error, and no later batch contains
+// the energy.
+func TestEnergyThatIsRefusedIsReturnedAsAnErrorAndNotSentAgain(t *testing.T) {
+	refused := errors.New("data refused due to high memory usage")
+	f := start(t, &Config{})
+	var lost consumertest.ProfilesSink
+	full, err := xconsumer.NewProfiles(func(ctx context.Context, pd pprofile.Profiles) error {
+		return errors.Join(refused, lost.ConsumeProfiles(ctx, pd))
+	})
+	require.NoError(t, err)
+	const batches = 6
+	for i := range batches {
+		f.next = f.sink
+		if i == 3 {
+			f.next = full
+		}
+		f.publish(windowOf(1000*i, 1000*i+1000, 7))
+		err := f.ConsumeProfiles(context.Background(), sampled(1, ns(1000*i+500)).Profiles)
+		assert.Equal(t, i == 3, errors.Is(err, refused), "batch %d: %v", i, err)
+	}
+	all := sumsOf(t, &lost).all
+	assert.EqualValues(t, 7, all)
+	assert.EqualValues(t, batches*7-all, f.end().all)
+	assert.Empty(t, f.held)
 }
 
 func TestANegativeWaitIsRefused(t *testing.T) {
