@@ -41,6 +41,9 @@ type Query struct {
 	// Within is the largest relative difference of a row, and Exact that in languages that do not
 	// extrapolate, if it is another. 0 states that there is no bound: the table shows the difference.
 	Within, Exact float64
+	// Metered states that Truth has the counts of the machine's meters. Without storage, these include
+	// energy that the receiver does not count.
+	Metered bool
 	// Least is the correct answer below which a row is not compared, in joules or watts.
 	Least float64
 	// Except, if it is set, returns the values of By that are not compared.
@@ -108,7 +111,8 @@ var Queries = []Query{
 		Truth: func(t *series.Truth, at time.Time) map[string]float64 {
 			return map[string]float64{"": t.Meter("package", at.Add(-time.Hour), at)}
 		},
-		Within: 0.005,
+		Metered: true,
+		Within:  0.005,
 	},
 	{
 		Name: "processes, Σ increase",
@@ -231,18 +235,20 @@ var (
 // databases.
 var Recipes = []Query{
 	{
-		Name:  "recipe: containers, last value",
-		Text:  map[Language]string{PromQL: "sum by (container_id) (last_over_time(" + allContainers + "[1d]))"},
-		By:    container,
-		Truth: during(series.Container, container, "", 24*time.Hour),
-		Least: 1,
+		Name:   "recipe: containers, last value",
+		Text:   map[Language]string{PromQL: "sum by (container_id) (last_over_time(" + allContainers + "[1d]))"},
+		By:     container,
+		Truth:  during(series.Container, container, "", 24*time.Hour),
+		Except: restarted(series.Container, container),
+		Within: 0.001,
+		Least:  1,
 	},
 	{
 		Name: "recipe: containers, with restarts",
 		Text: map[Language]string{
 			PromQL: strings.ReplaceAll(`sum by (container_id) (last_over_time(X[2h]))
 + (sum by (container_id) (sum_over_time(
-    (X offset 10s > X)[2h:10s]))
+    (last_over_time(X[1h] offset 10s) > X)[2h:10s]))
   or 0 * sum by (container_id) (last_over_time(X[2h])))`, "X", allContainers),
 			MetricsQL: "sum by (container_id) (increase_pure(" + allContainers + "[2h]))",
 		},
@@ -252,11 +258,13 @@ var Recipes = []Query{
 		Least:  1,
 	},
 	{
-		Name:  "recipe: pods, last value",
-		Text:  map[Language]string{PromQL: "sum by (k8s_pod_uid) (last_over_time(" + allPods + "[1d]))"},
-		By:    podUID,
-		Truth: during(series.Pod, podUID, "", 24*time.Hour),
-		Least: 1,
+		Name:   "recipe: pods, last value",
+		Text:   map[Language]string{PromQL: "sum by (k8s_pod_uid) (last_over_time(" + allPods + "[1d]))"},
+		By:     podUID,
+		Truth:  during(series.Pod, podUID, "", 24*time.Hour),
+		Except: restarted(series.Pod, podUID),
+		Within: 0.001,
+		Least:  1,
 	},
 	{
 		Name:   "recipe: namespaces, an hour",
