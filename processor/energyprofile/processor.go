@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/processor"
@@ -134,11 +135,16 @@ func (p *energyProfile) endPeriod(ctx context.Context, pd pprofile.Profiles, fro
 	return p.hold(pd, from, drop)
 }
 
-// settleDue settles the periods that are due.
+// settleDue settles the periods that are due. Its error is about energy of earlier batches, so it is permanent: a
+// client that sent the present batch again would add the same samples twice.
 func (p *energyProfile) settleDue(ctx context.Context) error {
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
-	return p.settle(ctx, p.countDue(), false)
+	err := p.settle(ctx, p.countDue(), false)
+	if err != nil {
+		err = consumererror.NewPermanent(err)
+	}
+	return err
 }
 
 // hold adds a batch, unless there has never been a window to divide.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -273,6 +274,7 @@ func TestEnergyThatIsRefusedIsReturnedAsAnErrorAndNotSentAgain(t *testing.T) {
 		f.publish(windowOf(1000*i, 1000*i+1000, 7))
 		err := f.ConsumeProfiles(context.Background(), sampled(1, ns(1000*i+500)).Profiles)
 		assert.Equal(t, i == 3, errors.Is(err, refused), "batch %d: %v", i, err)
+		assert.Equal(t, i == 3, consumererror.IsPermanent(err), "a batch that is sent again adds its samples twice")
 	}
 	all := sumsOf(t, &lost).all
 	assert.EqualValues(t, 7, all)
