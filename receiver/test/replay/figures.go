@@ -184,27 +184,20 @@ func powerOf(name string, m *static.Model, t Truth) Power {
 	return Power{name, off, off / t.Ten, m.StandardError(0), m.Trained(0)}
 }
 
-// Runs returns the errors of models that were trained on one run or more in a row, compared with the last of
+// Runs returns the errors of models that were trained on one run or more in a row. They are compared with the last of
 // these runs, the next one and the later ones.
-func Runs(runs []*Series) (same, next, later []Power) {
+func Runs(runs []*Series) (related [3][]Power) {
 	for first := range runs {
 		model := newModel(runs[first])
 		for last := first; last < len(runs); last++ {
 			feed(model, runs[last], runs[last].Samples)
 			for i, s := range runs[last:] {
 				p := powerOf(runs[first].Run+" to "+runs[last].Run+": "+s.Run, model, s.truth())
-				switch i {
-				case 0:
-					same = append(same, p)
-				case 1:
-					next = append(next, p)
-				default:
-					later = append(later, p)
-				}
+				related[min(i, 2)] = append(related[min(i, 2)], p)
 			}
 		}
 	}
-	return same, next, later
+	return related
 }
 
 // Workloads returns the errors of models of a machine after each of its workloads alone, and after it and all

@@ -5,7 +5,6 @@ package replay
 import (
 	"flag"
 	"math"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,22 +34,17 @@ func TestTableOfShares(t *testing.T) {
 	if !*write {
 		t.Skip("takes a minute, make replay runs it")
 	}
-	show(t, "replay-shares.csv", append(memoryRows(memory(t)), powerModelRows(performance(t))...))
+	f := newFigures()
+	f.addMemory(memory(t))
+	f.addPowerModel(performance(t))
+	show(t, "replay-shares.csv", f.Table)
 }
 
-func show(t *testing.T, file string, rows []Row) {
-	t.Logf("\n%s", tableOf(rows).Markdown())
+func show(t *testing.T, file string, all *table.Table) {
+	t.Logf("\n%s", all.Markdown())
 	if *write {
-		require.NoError(t, tableOf(rows).Write("../../../dev/results/"+file))
+		require.NoError(t, all.Write("../../../dev/results/"+file))
 	}
-}
-
-func tableOf(rows []Row) *table.Table {
-	all := table.New("figure", "cases", "value")
-	for _, row := range rows {
-		all.Add(row.Figure, strconv.Itoa(row.Cases), row.Value)
-	}
-	return all
 }
 
 // committed returns the series that are part of the repository.
@@ -114,11 +108,10 @@ func TestTheActiveEnergyOfAWholeRunIsWithinATenth(t *testing.T) {
 }
 
 func TestTheTableListsMachinesThatThePriorDoesNotExclude(t *testing.T) {
-	series := committed(t)
-	assert.Empty(t, priorRows(series))
-	series[0].Machine = "another"
-	rows := priorRows(series)
-	require.Len(t, rows, 1)
-	assert.Equal(t, "another", rows[0].Value)
-	assert.Equal(t, rows[0], Table(series)[len(Table(series))-1])
+	const figure = "machines that are not part of the prior, and not excluded from it"
+	all := committed(t)
+	assert.Negative(t, Table(all).Find(figure))
+	all[0].Machine = "another"
+	rows := Table(all).Rows
+	assert.Equal(t, []string{figure, "1", "another"}, rows[len(rows)-1])
 }
