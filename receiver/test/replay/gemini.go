@@ -78,7 +78,7 @@ func readPowerAPI(path string, text []byte) ([]Series, error) {
 		}
 		x.Watts += first
 		x.Seconds, last = x.Time-last, x.Time
-		if load.setUtilization(&x) && x.Seconds > 0 && x.Seconds < 10 {
+		if load.setUtilization(&x) && x.Seconds < 10 {
 			s.add(x)
 		}
 	}

@@ -5,6 +5,8 @@ package replay
 import (
 	"flag"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -114,4 +116,27 @@ func TestTheTableListsMachinesThatThePriorDoesNotExclude(t *testing.T) {
 	all[0].Machine = "another"
 	rows := Table(all).Rows
 	assert.Equal(t, []string{figure, "1", "another"}, rows[len(rows)-1])
+}
+
+func TestASampleWithoutARecordedLoadIsLeftOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dataSets", "A machine")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a_run.csv"), []byte(`timestamp,powerWatts,contexts,Core_0,Core_1
+100,90,7,0,0
+102,150,7,50,30
+104,140,7,,
+106,140,7,50,
+108,,7,50,30
+,150,7,50,30
+112,150,7,50,30
+114,91,,2,0
+`), 0o600))
+	all, err := Read(filepath.Dir(dir))
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	// The sample at 112 s is left out too, because the time before it is empty.
+	assert.Equal(t, []Sample{
+		{Time: 102, Seconds: 2, Utilization: 0.4, Watts: 150},
+		{Time: 114, Seconds: 2, Utilization: 0.01, Watts: 91},
+	}, all[0].Samples)
 }

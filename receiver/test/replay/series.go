@@ -29,7 +29,7 @@ import (
 type Sample struct {
 	Time, Seconds      float64
 	Utilization, Watts float64
-	// Events are the rates of the hardware events, 0 if they were not counted.
+	// Events are the rates of the hardware events, 0 in a series without events.
 	Events calibrated.Rates
 }
 
@@ -125,10 +125,10 @@ func (c *cells) table(text []byte) (columns []string, rows [][]string) {
 	return all[0], all[1:]
 }
 
-// number returns the number in a cell, 0 if the cell is empty.
+// number returns the number in a cell, NaN if the cell is empty.
 func (c *cells) number(cell string) float64 {
 	if cell == "" {
-		return 0
+		return math.NaN()
 	}
 	n, err := strconv.ParseFloat(cell, 64)
 	c.keep(err)
@@ -181,9 +181,9 @@ func machineName(name string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(name, "_", " ")), " ")
 }
 
-// add appends a sample, unless it is impossible.
+// add appends a sample, unless it is impossible or a value was not recorded (NaN).
 func (s *Series) add(x Sample) {
-	if x.Utilization >= 0 && x.Utilization <= 1 && x.Watts > 0 {
+	if x.Seconds > 0 && x.Utilization >= 0 && x.Utilization <= 1 && x.Watts > 0 {
 		s.Samples = append(s.Samples, x)
 	}
 }
@@ -215,7 +215,7 @@ func readPowerModelling(path string, text []byte) ([]Series, error) {
 		for _, i := range cores {
 			x.Utilization += c.number(row[i]) / 100 / float64(len(cores))
 		}
-		if x.Utilization = min(x.Utilization, 1); x.Seconds > 0 && x.Seconds <= 10 {
+		if x.Utilization = min(x.Utilization, 1); x.Seconds <= 10 {
 			s.add(x)
 		}
 	}
