@@ -59,10 +59,11 @@ type AttributionConfig struct {
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
-	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal)
-	// or containers (equal_containers), in proportion to the CPU requests of containers
-	// (requested), or in proportion to active energy (used). requested_linear is requested for
-	// container runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before 1.23.
+	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal) or
+	// to containers and virtual machines (equal_containers), to these in proportion to their CPU
+	// requests (requested), or to processes in proportion to active energy (used). requested_linear
+	// is requested for container runtimes that convert CPU shares linearly: runc before 1.3.2 and
+	// crun before 1.23.
 	// If idle is not set, the preset selects the rule. Without a preset it is none.
 	//
 	//reference:research
