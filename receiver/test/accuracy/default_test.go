@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// The static power is stated in place of learned, so that no scenario takes a day: what is
+// The static power is fixed instead of trained, so that no scenario takes a day: what is
 // misattributed hardly depends on it.
 func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testing.T) {
 	rules := named("default, fixed, no events")

@@ -41,7 +41,7 @@ var gpuSettings = slices.Concat(
 func onCards(names ...string) []simSetting {
 	all := among(nil, names...)
 	for i := range all {
-		all[i].learns = min(all[i].learns, 6*time.Hour)
+		all[i].training = min(all[i].training, 6*time.Hour)
 	}
 	return all
 }

@@ -19,18 +19,18 @@ type otherTool struct {
 	name  string
 	every time.Duration
 	rule  func(rules.Machine) rules.Rule
-	// learns states that the tool sees the machine for a day before.
-	learns bool
+	// trains states that the tool trains a model on the machine for a day before the measurement.
+	trains bool
 	// noDRAM states that the tool says nothing of memory, so that it is compared with packages only.
 	noDRAM bool
 }
 
 var otherTools = []otherTool{
-	{name: "Kepler up to 0.9", every: 3 * time.Second, rule: func(rules.Machine) rules.Rule { return &rules.Kepler09{} }, learns: true},
+	{name: "Kepler up to 0.9", every: 3 * time.Second, rule: func(rules.Machine) rules.Rule { return &rules.Kepler09{} }, trains: true},
 	{name: "Kepler from 0.10", every: 5 * time.Second, rule: func(rules.Machine) rules.Rule { return rules.Kepler{} }},
 	{name: "Scaphandre", every: 2 * time.Second, rule: func(rules.Machine) rules.Rule { return rules.Scaphandre{} }},
-	{name: "SmartWatts", every: time.Second, rule: func(m rules.Machine) rules.Rule { return &rules.SmartWatts{Machine: m} }, learns: true},
-	{name: "KubeWatt", every: 15 * time.Second, rule: func(m rules.Machine) rules.Rule { return &rules.KubeWatt{Machine: m} }, learns: true},
+	{name: "SmartWatts", every: time.Second, rule: func(m rules.Machine) rules.Rule { return &rules.SmartWatts{Machine: m} }, trains: true},
+	{name: "KubeWatt", every: 15 * time.Second, rule: func(m rules.Machine) rules.Rule { return &rules.KubeWatt{Machine: m} }, trains: true},
 	{name: "Kavanagh", every: 30 * time.Second, rule: func(m rules.Machine) rules.Rule { return rules.Kavanagh{Machine: m} }},
 	{name: "EnergAt", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.EnergAt{Machine: m} }},
 	{name: "METRION", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.METRION{Machine: m} }},
@@ -254,7 +254,7 @@ func runOthers(tb testing.TB, sc simScenario) map[string]accuracy {
 	for k := range tools {
 		tools[k] = toolRun{otherTool: &otherTools[k], Rule: otherTools[k].rule(l.ruleMachine())}
 	}
-	learnOthers(tb, sc, tools)
+	trainOthers(tb, sc, tools)
 	for k := range tools {
 		tools[k].last, tools[k].sum = o.read(), rules.Report{Parts: make([]joules, o.users)}
 	}
@@ -284,8 +284,8 @@ func observed(tb testing.TB, sc simScenario) (*simulator, *onlooker) {
 	return l, observe(l)
 }
 
-// learnOthers shows the machine of a scenario to the rules that learn, without its workloads, under the load of a day.
-func learnOthers(tb testing.TB, sc simScenario, tools []toolRun) {
+// trainOthers runs the rules that train a model on the machine of a scenario, without its workloads, under the load of a day.
+func trainOthers(tb testing.TB, sc simScenario, tools []toolRun) {
 	l, o := observed(tb, sc)
 	l.strip()
 	last := o.read()
@@ -294,7 +294,7 @@ func learnOthers(tb testing.TB, sc simScenario, tools []toolRun) {
 		now := o.read()
 		i := o.since(last, now)
 		for k := range tools {
-			if tools[k].learns {
+			if tools[k].trains {
 				tools[k].Observe(i)
 			}
 		}

@@ -27,8 +27,8 @@ type simSetting struct {
 	source      cpu.SourceKind
 	window      time.Duration // 0 selects the window of the preset
 	attribution config.AttributionConfig
-	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
-	learns time.Duration
+	// training is how long its models are trained on a machine under varied load before the measurement, in whole collections.
+	training time.Duration
 	// in names the scenarios that have a row of it, nil for all. A row that repeats another one is left out.
 	in []string
 	// counts states that the machine counts hardware events.
@@ -54,7 +54,7 @@ func named(name string) simSetting {
 		}
 	}
 	if s.attribution.Trains(simpleConfig().Zones) {
-		s.learns = 24 * time.Hour
+		s.training = 24 * time.Hour
 	}
 	return s
 }
@@ -127,7 +127,7 @@ var simSettings = slices.Concat(
 	among(ofBursts, "CPU time, 10 ms, BPF"),
 )
 
-// simRules are the static power models other than the default. The learning ones take minutes, so
+// simRules are the static power models other than the default. The trained models take minutes, so
 // they are measured only when the page is written. Fixed gets the machine's true power at rest, so
 // that it has no error on the curves.
 var simRules = slices.Concat(
@@ -194,13 +194,13 @@ func (s *simSetting) config() *config.Config {
 	return cfg
 }
 
-// learning identifies everything that what is learned depends on: all but keys and the idle
-// allocation, which divide energy.
-func (s *simSetting) learning() string {
+// trainingKey identifies the options that trained models depend on: all except attribution weights
+// and the idle allocation, which divide energy.
+func (s *simSetting) trainingKey() string {
 	a := s.attribution
 	a.StaticPower = allStatic(a.StaticModelOf(power.Package))
 	a.Weight, a.Idle = nil, ""
-	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, s.window, a)
+	return fmt.Sprintf("%v %v %v %+v", s.source, s.training, s.window, a)
 }
 
 // simIdleRules are the idle allocations, and simIdleScenarios the scenarios in which they differ.

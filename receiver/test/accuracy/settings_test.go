@@ -26,5 +26,5 @@ func (s *simSetting) run() string {
 		r.Scope, r.Weight(power.Package), r.Weight(power.DRAM), r.SMTWeight, r.Interrupts, r.MissedUnattributed, a.KnowsStaticPower(power.Package),
 	}
 	a.StaticPower, a.Preset, a.Idle = allStatic(a.StaticModelOf(power.Package)), "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, r.Window, a, selected)
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.training, r.Window, a, selected)
 }

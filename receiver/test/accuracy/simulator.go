@@ -258,12 +258,11 @@ func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Dura
 	return a
 }
 
-// measureIn runs the real receiver. What it has learned of the machine before, it has from
-// setting.learns.
+// measureIn runs the real receiver. Its models are trained for setting.training before.
 func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	l := build(t, root, sc, setting.driver)
 	storage := ""
-	if setting.learns > 0 && setting.driver == "" {
+	if setting.training > 0 && setting.driver == "" {
 		storage = filepath.Join(t.TempDir(), "trained")
 		require.NoError(t, os.WriteFile(storage, trainedOn(t, sc, setting), 0o600))
 	}
@@ -274,7 +273,7 @@ func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, ho
 	defer func() { require.NoError(t, l.r.Shutdown(context.Background())) }()
 	if setting.driver != "" {
 		l.beginPolling()
-		l.day(setting.learns, l.renderAndCollect)
+		l.day(setting.training, l.renderAndCollect)
 	}
 	observe := func() {
 		switch {
@@ -392,12 +391,12 @@ var (
 // its workloads, under a varied load. Settings with the same training share them, and so do
 // scenarios of one machine.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
-	return trained.get(cmp.Or(sc.machine, sc.name)+"\n"+setting.learning(), func() []byte {
+	return trained.get(cmp.Or(sc.machine, sc.name)+"\n"+setting.trainingKey(), func() []byte {
 		l := build(tb, treeDir(tb), sc, "")
 		l.strip()
 		directory := treeDir(tb)
 		l.start(setting, directory, state.OpenStorage)
-		l.day(setting.learns, l.renderAndCollect)
+		l.day(setting.training, l.renderAndCollect)
 		require.NoError(tb, l.r.Shutdown(context.Background()))
 		state, err := os.ReadFile(state.Path(directory, energyreceiver.EmbeddedID.String()))
 		require.NoError(tb, err)

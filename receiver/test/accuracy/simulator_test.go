@@ -125,10 +125,10 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle energy is attributed too")
 }
 
-// Six hours after midnight have enough different loads for the learned model.
-func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
+// Six hours after midnight have enough different loads for the trained model.
+func TestTheTrainedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	setting := named("trained, 10 s, BPF")
-	setting.learns = 6 * time.Hour
+	setting.training = 6 * time.Hour
 	for _, c := range simCurves(t) {
 		for _, load := range []float64{0.1, 1} {
 			a := measure(t, underLoad(c, load), setting, simShort)
@@ -138,17 +138,17 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	}
 }
 
-func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
+func TestATrainedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := simScenarioOf(t, "Bursts")
 	setting := named("trained, 10 s, BPF")
-	setting.learns = 6 * time.Hour
+	setting.training = 6 * time.Hour
 	a := measure(t, bursts, setting, simShort)
 	without := measure(t, bursts, named("CPU time, 10 s, BPF"), simShort)
-	assert.InDelta(t, without.truth[aboveIdle].Sum(), a.truth[aboveIdle].Sum(), 1e-3, "the energy of the time in which it learned is not in it")
+	assert.InDelta(t, without.truth[aboveIdle].Sum(), a.truth[aboveIdle].Sum(), 1e-3, "the energy of the training is not in it")
 	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
 	again := setting
 	again.attribution.Weight = named("frequency").attribution.Weight
-	assert.Equal(t, setting.learning(), again.learning(), "an attribution weight changes nothing that is learned")
+	assert.Equal(t, setting.trainingKey(), again.trainingKey(), "trained models do not depend on attribution weights")
 }
 
 func TestADayHasAllLoads(t *testing.T) {
@@ -232,7 +232,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 	}, shared)
 }
 
-// Settings that run leaves out do not change active energy, here in an hour of learning.
+// Settings that run leaves out do not change active energy, here in an hour of training.
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := simCurves(t)[0]
 	for _, pair := range [][2]simSetting{
@@ -240,7 +240,7 @@ func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {
-			setting.learns = time.Hour
+			setting.training = time.Hour
 			reported[i] = measure(t, underLoad(c, 0.4), setting, simShort).reported
 		}
 		assert.Equal(t, reported[1], reported[0], pair[0].name)

@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// cheap reports whether every test run measures a row. It leaves out settings that learn, short windows, because there
+// cheap reports whether every test run measures a row. It leaves out trained models, short windows, because there
 // are so many, long intervals of cards, and long scenarios.
 func cheap(sc *simScenario, s *simSetting) bool {
 	switch {
@@ -28,10 +28,10 @@ func cheap(sc *simScenario, s *simSetting) bool {
 	case s.by != nil:
 		return true
 	case s.driver != "":
-		return s.learns == 0 && s.config().WindowLength() > 0
+		return s.training == 0 && s.config().WindowLength() > 0
 	}
 	window := s.config().WindowLength()
-	return s.learns == 0 && (window == 0 || window >= time.Second)
+	return s.training == 0 && (window == 0 || window >= time.Second)
 }
 
 // largeScenario takes too long for every test run.

@@ -90,12 +90,12 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 	return known, window.Deviation(key, zone, length, shared)
 }
 
-// uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
-func uncertaintySettings(learn time.Duration) []simSetting {
+// uncertaintySettings are the settings whose uncertainties are measured, with this time of training.
+func uncertaintySettings(training time.Duration) []simSetting {
 	all := among(nil, "trained, 10 s, BPF", "trained, 10 s, procfs", "trained, 1 s, BPF",
 		"scope zone, trained, DRAM by memory_cpu_time, 1 s, BPF", "default, BPF", "default, procfs")
 	for i := range all {
-		all[i].learns = learn
+		all[i].training = training
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The receiver learns for twenty minutes of simulated time. It is enough because the machine comes near rest meanwhile.
+// The models are trained for twenty minutes of simulated time. This is enough because the machine comes near rest meanwhile.
 func TestTheTruthIsWithinOneStandardDeviation(t *testing.T) {
 	var figures []doubted
 	settings := uncertaintySettings(20 * time.Minute)
