@@ -71,7 +71,7 @@ func TestWhatTheConfigurationNeedsAndLacksIsAnErrorAtStart(t *testing.T) {
 			n.cfg.Storage = nvmlID.String()
 			n.extensions = map[component.ID]component.Component{nvmlID: struct{ component.Component }{}}
 		},
-		`gpu::extensions: extension "nvml" is not among service::extensions of this collector`: gpus,
+		`gpu::extensions: extension "nvml" is not enabled: add it to extensions and to service::extensions`: gpus,
 		`gpu::extensions: "nvml" is not an extension that reads GPUs`: func(n *testNode) {
 			gpus(n)
 			n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}

@@ -71,7 +71,7 @@ func openGPULibraries(_ context.Context, c *Config, env *Env) (power.Meter, erro
 	for i, id := range c.GPU.Extensions {
 		found, ok := extensions[id]
 		if !ok {
-			return nil, fmt.Errorf("meters::gpu::extensions: extension %q is not among service::extensions of this collector", id)
+			return nil, fmt.Errorf("meters::gpu::extensions: extension %q is not enabled: add it to extensions and to service::extensions", id)
 		}
 		extension, ok := found.(gpulibrary.Extension)
 		if !ok {
