@@ -263,8 +263,7 @@ func TestNoStaticEnergyIsSubtractedForTimeWithoutMeasurement(t *testing.T) {
 	assert.Equal(t, 50*units.Joule, b.e.Ledger().Kinds[pkg].Active)
 }
 
-// Two supplies of one machine are polled together: their energy is divided together, as the static
-// power is that of both.
+// The third usage has no total, so it also trains no model.
 func TestABusyTimeThatIsAssumedDoesNotTrain(t *testing.T) {
 	b, m := newNoting(t, 0)
 	for _, u := range []attribution.Usage{{Busy: 1, Total: 10}, {Busy: 10, Total: 10, Assumed: true}, {}, {Busy: 10, Total: 10, Assumed: true}, {Busy: 2, Total: 10}} {

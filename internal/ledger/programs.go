@@ -17,8 +17,8 @@ const (
 	// quarter in each collection: a program that used 1 J lasts 24 collections, and a program that
 	// used 1 kJ lasts 48.
 	fadedUsage = units.Joule / 1000
-	// maxCandidatePrograms is the maximum number of candidates. If there are more, a program
-	// without a series is removed with its last claimant.
+	// maxCandidatePrograms is the number of candidate programs above which a program without a
+	// series is removed with its last claimant.
 	maxCandidatePrograms = 1000
 )
 

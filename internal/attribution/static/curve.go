@@ -232,7 +232,7 @@ const (
 	nearRest = 0.025
 	// lenience multiplies trainedError and nearRest while the static power is trained.
 	lenience = 1.5
-	// tooFar is the highest lowest utilization that allows an extrapolation of the power at 0.
+	// tooFar bounds the lowest utilization of the levels. If it is higher, there is no estimate.
 	tooFar = 0.3
 	// maxAbsence is the maximum of absent in a stored state, in s.
 	maxAbsence = 1e10

@@ -28,7 +28,7 @@ const (
 	Suspend                                // the machine sleeps; B: how long, and whether counters restart at 0
 	Steal                                  // other machines use a share of the CPUs; B: how much
 	ClockStep                              // the wall clock is set; B: by how much
-	ExitMidScan                            // a process ends before the scan reads it; A: which
+	ExitMidScan                            // a process exits before the scan reads it; A: which
 	Refuse                                 // the consumer refuses collections; B: how many
 	ListFails                              // the kernel's list cannot be read; B: how often
 	ExitsLate                              // exits are reported late; B: how many reads later

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rules holds the attribution rules of other tools, each as its source has it, so that the
-// lab can run them beside the receiver's. A rule is a function of what its tool reads in one of its
-// intervals; some train a model. What a rule needs and the lab does not have is named at the
-// rule.
+// simulator can run them next to the receiver's rules. A rule is a function of the quantities that
+// its tool reads in one of its intervals; some rules train a model. Each rule names the inputs that
+// the simulator lacks.
 package rules
 
 // Energy is energy by zone kind, in J.

@@ -83,8 +83,9 @@ func (e *energy) add(p point, isPower bool) error {
 	return nil
 }
 
-// handOut sets the energy or power of a device at a time. If the time is outside the readings, it
-// is replaced by the time of the nearest reading. Readings that are no longer needed are dropped.
+// handOut sets the energy or power of a device at a time, which is at least the time of the
+// previous call. If the time is outside the readings, it is replaced by the time of the nearest
+// reading. Readings that are no longer needed are dropped.
 func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	if err != nil || len(e.points) == 0 {
 		d.Err, d.At = err, at
