@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are
-	// corrected every few minutes.
+	// maxAhead is the maximum time by which a sample may be in the future. Profilers correct their
+	// clocks every few minutes.
 	maxAhead = time.Minute
-	// maxLate is how late samples may arrive.
+	// maxLate is the maximum delay between a sample and its arrival.
 	maxLate = 10 * time.Second
 	// minPeriod is the minimum CPU time between two samples.
 	minPeriod = time.Millisecond
@@ -113,8 +113,8 @@ func newBatch(pd pprofile.Profiles, index *indexer) (*batch, error) {
 
 // Bytes of the parts of a batch.
 const (
-	// A batch counts for more than its size, because each new batch causes a scan of all batches that
-	// are held. A scan of 25,000 small batches takes 4 ms.
+	// batchBytes limits the number of small batches that are held, because each new batch causes a
+	// scan of all batches. A scan of 25,000 small batches takes 4 ms.
 	batchBytes    = 16 << 10
 	resourceBytes = 48
 	sampleBytes   = 48
@@ -355,8 +355,7 @@ func (r *resource) putProcess(to pcommon.Map, named bool) {
 		executable = r.process.executable
 		to.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
 	} else {
-		// The energy is of short-lived processes, not of the process that has this PID at another
-		// time.
+		// The energy belongs to short-lived processes. Another process may have this PID.
 		to.Remove("process.pid")
 	}
 	if named {
@@ -364,8 +363,8 @@ func (r *resource) putProcess(to pcommon.Map, named bool) {
 	}
 }
 
-// earlier returns the earlier of two times: after the clock was set back, a time of before may be
-// in the future.
+// earlier returns the earlier of two times. An older time is later than a newer time if the clock
+// was set back in between.
 func earlier(a, b time.Time) time.Time {
 	if a.After(b) {
 		return b

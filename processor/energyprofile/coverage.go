@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Processes that used a second of CPU time have about twenty samples. If they have none and used
-// more than a tenth of the energy, the profiler leaves them out.
+// A process has about twenty samples per second of CPU time. If processes with at least muchCPUTime
+// have no samples, and their energy is more than maxMissed of the energy that was sent, the profiler
+// does not sample all processes.
 const (
 	muchCPUTime   = time.Second
 	maxMissed     = 0.1
@@ -31,8 +32,8 @@ func (c *coverage) miss(of *process) {
 	}
 }
 
-// settled compares the sums every coverageCheck. checked is false if it did not compare them, and
-// for the first comparison, because the profiler may still be starting.
+// settled compares the sums every coverageCheck. checked is false if the sums were not compared. It
+// is also false for the first comparison, because the profiler may still be starting.
 func (c *coverage) settled(now time.Time, wait time.Duration) (checked bool, err error) {
 	if c.check.IsZero() {
 		c.check = now.Add(wait)

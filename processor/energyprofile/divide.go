@@ -32,7 +32,8 @@ func divide(energy uint64, hits []hit) {
 }
 
 // weights returns a function that converts the price of a hit to an integer weight of at least 1.
-// At most maxBytes/sampleBytes hits can be divided at a time, so that the sum of all weights fits into 64 bits.
+// At most maxBytes/sampleBytes hits can be divided at a time, so that the sum of all weights fits
+// into 64 bits.
 func weights(hits []hit) func(*hit) uint64 {
 	const largest = 1 << 32
 	highest := 0.0

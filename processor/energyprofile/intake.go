@@ -9,7 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/feed"
 )
 
-// intake receives the windows of the receiver. The receiver waits for take, but not for a division of energy.
+// intake receives the windows of the receiver. The receiver waits for take, but not for a division
+// of energy.
 type intake struct {
 	mu      sync.Mutex // held while energy is divided
 	windows windows    // guarded by mu

@@ -20,8 +20,9 @@ type origin struct {
 	host      string // host of the client
 }
 
-// originOf returns the sender of a batch according to its context. Receivers with a server add the address of the
-// client, except for HTTP over a Unix socket. The context of every HTTP request contains the server.
+// originOf returns the sender of a batch according to its context. Receivers with a server add the
+// address of the client, except for HTTP over a Unix socket. The context of every HTTP request
+// contains the server.
 func originOf(ctx context.Context) (o origin) {
 	if addr := client.FromContext(ctx).Addr; addr != nil {
 		o.isForeign, o.host = true, addr.String()
@@ -33,8 +34,8 @@ func originOf(ctx context.Context) (o origin) {
 	return o
 }
 
-// refuse removes energy profiles, because only this processor creates them. It also removes CPU samples of other
-// processes, unless ForeignSamples accepts them.
+// refuse removes energy profiles, because only this processor creates them. It also removes CPU
+// samples of other processes, unless ForeignSamples accepts them.
 func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
 	d := profiles.DictionaryOf(pd)
 	keep(pd, func(of pprofile.Profile) bool {

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// price is the energy of a process in an interval and its CPU time in a package.
+// price is the energy and the CPU time of a process in an interval and a place. Place 0 has the
+// energy that is not divided by package, and the CPU time in all packages.
 type price struct {
 	interval int
-	place    int // 1 + the index of the package, 0 for energy of no package and the CPU time in all
+	place    int // 1 + the index of a package, or 0
 	energy   uint64
 	cpuTime  time.Duration
 }
@@ -28,9 +29,8 @@ func (p price) perNanosecond() float64 {
 	return float64(p.energy) / float64(p.cpuTime)
 }
 
-// intervals divides a period by the times until which all meters had reported. The energy of a
-// window is the price of the time between two such moments: a slow meter reports long after its
-// energy was used.
+// intervals divides a period at the times until which all meters have reported. All windows in an
+// interval have the same prices, because a slow meter reports energy long after its use.
 type intervals struct {
 	start int64   // Unix time in ns
 	ends  []int64 // Unix times in ns, ascending

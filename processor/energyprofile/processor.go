@@ -135,8 +135,8 @@ func (p *energyProfile) endPeriod(ctx context.Context, pd pprofile.Profiles, fro
 	return p.hold(pd, from, drop)
 }
 
-// settleDue settles the periods that are due. Its error is about energy of earlier batches, so it is permanent: a
-// client that sent the present batch again would add the same samples twice.
+// settleDue settles the periods that are due. An error concerns the energy of earlier batches, so it
+// is permanent: if the client sent the current batch again, its samples would be added twice.
 func (p *energyProfile) settleDue(ctx context.Context) error {
 	p.consuming.Lock()
 	defer p.consuming.Unlock()

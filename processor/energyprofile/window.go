@@ -40,8 +40,8 @@ type window struct {
 	parts    []part // of the rows, by package
 }
 
-// totals is energy that no process has, in µJ. shortLived is the active energy of processes that no
-// row names.
+// totals holds energy without a process, in µJ. shortLived is the active energy of processes
+// without a row.
 type totals struct{ idle, unattributed, shortLived uint64 }
 
 func (w *window) size() int { return len(w.rows) + len(w.parts) }
@@ -112,8 +112,8 @@ const (
 	gpuUse
 )
 
-// usesOf selects the zone kinds of the configuration. A kind that never had energy is not on this
-// machine, so it does not take the place of others that overlap with it.
+// usesOf selects the zone kinds of the configuration. A kind without energy so far is treated as
+// absent, so that it does not replace the kinds that overlap with it.
 func (c *Config) usesOf(kinds []feed.Kind, used []bool) []use {
 	var names []string
 	for i, k := range kinds {

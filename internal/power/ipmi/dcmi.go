@@ -46,8 +46,9 @@ type powerReading struct {
 // ones.
 func hasPower(watts uint16) bool { return watts != 0 && watts != 0xffff }
 
-// isOf reports whether the statistics cover the window, and not the time since they were reset. The
-// specification wants the window as it is encoded for their period.
+// isOf reports whether the statistics cover the window, and not the time since they were reset.
+// period must be the encoded window, as the specification requires, or the length of the window in
+// seconds or milliseconds.
 func (r *powerReading) isOf(w window, sinceReset *powerReading) bool {
 	length := w.duration()
 	periods := []uint32{uint32(w), uint32(length / time.Second), uint32(length / time.Millisecond)}
@@ -55,8 +56,8 @@ func (r *powerReading) isOf(w window, sinceReset *powerReading) bool {
 	return r.active && hasPower(r.average) && r.least <= r.average && r.average <= r.most && !same && slices.Contains(periods, r.period)
 }
 
-// powerRequest returns the data of a Get Power Reading for the statistics of a window, or for those
-// since their reset.
+// powerRequest returns the data of a Get Power Reading for the statistics of a window. The window 0
+// selects the statistics since their reset.
 func powerRequest(w window) []byte {
 	if w == 0 {
 		return []byte{groupDCMI, modeStatistics, 0, 0}
@@ -115,7 +116,7 @@ func parseResponse(response []byte) ([]byte, error) {
 	return response[2:], nil
 }
 
-// errMalformed is an answer that does not fit the request.
+// errMalformed is the error of a response that does not match the request.
 var errMalformed = errors.New("malformed response")
 
 // completionCode is the reason why a BMC rejected a request (IPMI 2.0, table 5-2). It is an error.
@@ -124,7 +125,7 @@ type completionCode byte
 // codes are the completion codes that a BMC, the kernel or QEMU gives to Get Power Reading.
 var codes = map[completionCode]struct {
 	text    string
-	lasting bool // asking again does not help
+	lasting bool // a repeated request gets the same code
 }{
 	0xc0: {"node busy", false},
 	0xc1: {"invalid command", true},

@@ -81,7 +81,7 @@ type driver struct {
 	id   int // of the last request
 }
 
-// openDevice opens a device. The driver wants no right to write.
+// openDevice opens a device. The driver does not require write permission.
 func openDevice(path string) (device, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -22,18 +22,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Sensor is the power.Source of a BMC. It has one zone, because several devices are as a rule
-// several ways to one BMC. It is the power of the first device whose BMC reports it, which is
-// called after it: "ipmi0".
+// Sensor is the power.Source of a BMC. Several devices usually lead to the same BMC, so a Sensor has
+// only one zone. The zone has the power and the name, such as "ipmi0", of the first device whose BMC
+// reports power.
 //
 // DCMI's current power is the power at the moment of the poll. If the BMC also has rolling averages
 // (DCMI's enhanced system power statistics), the power is the average over the longest window that
 // is no longer than the time between two polls: it includes all changes of the power between two
 // polls.
 //
-// The device is open during a poll only. So the kernel's driver can be unloaded, a late answer is
-// discarded, and no answers are taken from other programs that use the device: the kernel returns
-// each answer to its requester.
+// The device is open only during a poll, so that the kernel's driver can be unloaded and late
+// responses are discarded. Other programs can use the device at the same time, because the kernel
+// returns each response to its requester.
 //
 // The zero Sensor is not usable; call New.
 type Sensor struct {
@@ -57,8 +57,8 @@ type device interface {
 	Close() error
 }
 
-// New returns a sensor for the devices below root, "/" or the mount point of the host's root, that
-// will be polled so often. It reads no file.
+// New returns a sensor for the devices below root, "/" or the mount point of the host's root. every
+// is the time between two polls. New does not read files.
 func New(root string, every time.Duration) *Sensor {
 	return &Sensor{
 		root: root, every: every, open: openDevice,
@@ -81,9 +81,9 @@ func (s *Sensor) Find() error {
 
 var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
-// Answer reads the power. The error is fs.ErrNotExist if there is no device, and power.ErrNoZones
-// if no BMC has ever reported its power and that is not a failure: it has no DCMI or no sensor, or
-// the device may not be opened (then it is also fs.ErrPermission).
+// Answer reads the power. The error is fs.ErrNotExist if there is no device. It is power.ErrNoZones
+// if no BMC has ever reported power, and the first device has no DCMI, has no sensor, or may not be
+// opened. In the last case, it is also fs.ErrPermission.
 func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	paths, err := s.devices()
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Sensor) choose(ctx context.Context, d device) {
 		if sinceReset, err = get(ctx, d, 0); err == nil {
 			rolling, err = get(ctx, d, w)
 		}
-		if err == nil && rolling.isOf(w, &sinceReset) { // some BMCs have one statistic whatever is requested
+		if err == nil && rolling.isOf(w, &sinceReset) { // some BMCs return the same statistics for all requests
 			s.window = w
 		}
 	}

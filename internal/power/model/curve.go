@@ -33,13 +33,13 @@ func (p *Point) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Curve is power over utilization: straight between its points, constant beyond the first and the last.
-// Make one with NewCurve or Linear, which check it.
+// Curve is power over utilization. It is straight between its points, and constant beyond the first
+// and the last point. NewCurve and Linear return valid curves.
 type Curve []Point
 
-// NewCurve returns the curve through the points. There must be at least one (a constant power), their
-// utilizations must lie within 0 to 1 and increase, their watts must be finite and not negative. The
-// error names the first point, by index, that is not so.
+// NewCurve returns the curve through the points. There must be at least one point, which is a
+// constant power. Utilizations must increase and be from 0 to 1, and watts must be finite and not
+// negative. The error names the first invalid point by its index.
 func NewCurve(points []Point) (Curve, error) {
 	if len(points) == 0 {
 		return nil, errors.New("power curve: no points")
@@ -58,8 +58,8 @@ func NewCurve(points []Point) (Curve, error) {
 	return append(Curve(nil), points...), nil
 }
 
-// Linear returns the straight line from idleWatts, with no CPU busy, to maxWatts, with all CPUs busy.
-// Both must be finite and not negative, and idleWatts not above maxWatts.
+// Linear returns the straight line from idleWatts, with no CPU busy, to maxWatts, with all CPUs
+// busy. Both must be finite and not negative, and idleWatts must not exceed maxWatts.
 func Linear(idleWatts, maxWatts float64) (Curve, error) {
 	if idleWatts > maxWatts {
 		return nil, fmt.Errorf("power curve: idle power of %v W is above the maximum of %v W", idleWatts, maxWatts)
@@ -67,7 +67,7 @@ func Linear(idleWatts, maxWatts float64) (Curve, error) {
 	return NewCurve([]Point{{Utilization: 0, Watts: idleWatts}, {Utilization: 1, Watts: maxWatts}})
 }
 
-// Watts returns the power at the utilization u, NaN counting as 0. A curve without points gives 0.
+// Watts returns the power at the utilization u, or at 0 if u is NaN. Without points, it returns 0.
 func (c Curve) Watts(u float64) float64 {
 	if len(c) == 0 {
 		return 0

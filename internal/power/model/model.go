@@ -19,8 +19,8 @@ import (
 // median over 619 published SPECpower results at the wall, each left out in turn.
 const SameCPUError = 0.058
 
-// PartError is the error of a virtual machine's part of its host's power that results from the
-// missing load of the host: the mean over all loads of the host and of the machine, on servers.
+// PartError is the expected error of a virtual machine's part of its host's power if the load of the
+// host is not available. It is the mean over all loads of the host and of the machine, on servers.
 const PartError = 0.16
 
 // ErrorOfPart returns the expected error of a virtual machine's part of its host's power. host is
@@ -91,12 +91,11 @@ type zone struct {
 	rest float64
 }
 
-// New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node
-// together, power.DRAM, all its memory, or power.Platform, the whole machine. Each kind has one
-// curve.
+// New returns a meter with a zone for each curve. There is at most one curve of each kind, for all
+// its zones together: power.Package has all CPU sockets, power.DRAM all memory.
 //
-// If CPU time does not advance, there is no utilization: Total and At stay, and the next read
-// counts for both. The same is true if events could not be read, which the error reports.
+// If CPU time does not advance, or if events cannot be read, Total and At do not change, and the
+// next read covers the whole time since At. Only the failure to read events is an error.
 //
 // The meter closes events. events is nil if no curve needs events.
 func New(events Events, curves ...ZoneCurve) power.Meter {

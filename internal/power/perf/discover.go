@@ -145,8 +145,8 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 // unusable returns an error that is not fs.ErrNotExist, for a file that a PMU must have.
 func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v", err) } //nolint:errorlint // not fs.ErrNotExist
 
-// readEvent reads the config of an event and the energy of one count. The error is fs.ErrNotExist if
-// the PMU does not have the event.
+// readEvent reads the config of an event and the energy of one count. The error is fs.ErrNotExist
+// if the PMU does not have the event.
 func (s *source) readEvent(path string) (config uint64, one scale, err error) {
 	if config, err = perfevent.ReadNumber(path, "event="); err != nil {
 		return 0, scale{}, err
@@ -301,8 +301,8 @@ func (s *source) zone(key *groupKey, e *event) *zone {
 	return z
 }
 
-// replace replaces the groups, and closes the groups that are no longer listed. It collects their last
-// counts first, so that no energy is lost.
+// replace replaces the groups, and closes the groups that are no longer listed. It collects their
+// last counts first, so that no energy is lost.
 func (s *source) replace(groups []*group) {
 	for _, g := range s.groups {
 		if g.open != nil && !slices.Contains(groups, g) {

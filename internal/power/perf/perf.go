@@ -25,9 +25,10 @@ import (
 // each core separately. If zones of cores are wanted and the power PMU does not count cores, the
 // zone "power_core:energy-core:0" is the sum over the cores of package 0.
 //
-// A zone is kept after it was found, unless it proves to be the zone of a die. The kernel moves a
-// counter to another CPU of its package or core when its CPU goes offline, so counters stay open
-// while they count.
+// A zone is kept after it was found. The exception is the zone of a package that proves to cover
+// only one of several dies, because the other dies were offline. The kernel moves a counter to
+// another CPU of its package or core when its CPU goes offline, so counters stay open while they
+// count.
 type source struct {
 	power.Discovery
 	root   string

@@ -20,8 +20,8 @@ const (
 	// the TDP per core of its family or of all servers. They are independent of the errors above,
 	// so their squares are added.
 	familyError, serverError = 0.34, 0.428
-	// The errors of a shape between given idle and full power: of the default shape, and below of a
-	// straight line.
+	// The errors between given idle and full power. The first line has the errors of the default
+	// shape, and the second line the errors of a straight line.
 	scalableShapeError, otherShapeError = 0.021, 0.257
 	scalableLineError, otherLineError   = 0.17, 0.213
 	// memoryError is the error of the power of memory by its size.

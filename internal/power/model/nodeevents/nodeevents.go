@@ -28,8 +28,8 @@ var hardwareEvents = map[model.Feature]proc.Event{
 // (include/linux/interrupt.h).
 var softirqs = map[model.Feature]int{model.NetworkTransmit: 3, model.NetworkReceive: 4, model.Block: 5}
 
-// Events implements model.Events for a node. The events of a feature are counted from its first call
-// of Readable.
+// Events implements model.Events for a node. The events of a feature are counted from the first
+// call of Readable for the feature.
 type Events struct {
 	root     string
 	open     func(root string, e proc.Event) (*weigh.NodeCounter, error) // weigh.OpenNodeCounter

@@ -30,8 +30,9 @@ func NewLinear(features []model.Feature, scales, weights []float64, bias float64
 	return w.component()
 }
 
-// NewTrees returns the component with the power base + Σ trees, in watts, over feature / scale. The
-// features must be sorted by their names. The error reports why a reader would reject the component.
+// NewTrees returns the component with the power base + Σ trees, in watts, over feature / scale.
+// The features must be sorted by their names. The error reports why a reader would reject the
+// component.
 func NewTrees(features []model.Feature, scales []float64, trees []Tree, base float64) (c *Component, err error) {
 	w := newWeights(features, scales, make([]float64, len(features)))
 	if w.XGBoost, err = encodeXGBoost(trees, base, len(features)); err != nil {

@@ -23,8 +23,8 @@ var Kinds = []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM, po
 type Options struct {
 	// Want reports whether zones of the kind are to be modeled. nil means all.
 	Want func(power.Kind) bool
-	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its
-	// dynamic power only.
+	// NoIdle excludes the power with no CPU busy from the curves of a virtual machine, so that they
+	// have only its dynamic power.
 	NoIdle bool
 	// Readable returns the reason if a feature cannot be read on this machine, otherwise nil. If
 	// Readable is nil, all features can be read.
@@ -50,18 +50,20 @@ func (o *Options) readable(z zone) error {
 // a directory, Curves uses the best fitting model of the files *.json in it. A model fits if it was
 // trained on a machine that has, best first:
 //
-// 1. the same CPU and as many threads 2. the same CPU; the power is scaled by the number of
-// threads, so that a virtual machine has its share 3. a CPU of the same vendor, family and model;
-// the power is scaled as well
+//  1. the same CPU and as many threads
+//  2. the same CPU; the power is scaled by the number of threads, so that a virtual machine has its
+//     share
+//  3. a CPU of the same vendor, family and model; the power is scaled as well
 //
 // Among models that fit equally well, Curves selects the model with the smallest error, and then
 // the first by name. A model that does not fit is never used, even if it is the only model. Models
 // of Kepler Model Server may not state the machine of the training. Such a model fits if path is
 // its file.
 //
-// Models of dynamic power, which Kepler Model Server has, are selected separately. With NoIdle, a
-// virtual machine has their power. Otherwise the idle power is the whole power of the same
-// machine's other model, minus their power, both with no CPU busy.
+// Kepler Model Server has separate models of the whole power and of the dynamic power, so Curves
+// also selects a model of dynamic power. With NoIdle, it provides the power of a virtual machine.
+// Otherwise it sets the idle power: the power of the model of the whole power minus its own power,
+// both with no CPU busy. The two models must have the same machine of the training.
 //
 // The error reports why there are no curves. If there are curves, the error lists the files of the
 // directory that were not read, and the zones of the model that cannot be used.
@@ -216,7 +218,8 @@ func withoutIdle(c model.ZoneCurve) (model.ZoneCurve, error) {
 }
 
 // expectedError returns the expected error of a model whose error in training is err. It assumes
-// another machine than the machine of the training, which has meters. 0 means not available.
+// that this machine is not the machine of the training, because that machine has meters. 0 means
+// not available.
 func (f fit) expectedError(err float64) float64 {
 	switch {
 	case err == 0:

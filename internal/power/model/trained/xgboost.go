@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// xgboostJSON is a model of XGBoost, as save_model writes it to JSON (doc/model.schema of XGBoost). Members that do not
-// change the prediction of a regression are left out.
+// xgboostJSON is a model of XGBoost, as save_model writes it to JSON (doc/model.schema of XGBoost).
+// Members that do not change the prediction of a regression are left out.
 type xgboostJSON struct {
 	Learner struct {
 		Booster struct {
@@ -34,9 +34,9 @@ type xgboostJSON struct {
 	} `json:"learner"`
 }
 
-// Tree is a regression tree in the format of XGBoost: each slice has a value per node, the root first.
-// A node whose Left is -1 is a leaf, whose condition is its value in watts. Any other node leads to
-// Left if the scaled feature is less than the condition, otherwise to Right.
+// Tree is a regression tree in the format of XGBoost. Each slice has a value per node, and the root
+// is first. A node with Left -1 is a leaf, and its condition is its value in watts. Any other node
+// leads to Left if the scaled feature is less than the condition, otherwise to Right.
 type Tree struct {
 	Left       []int     `json:"left_children"`
 	Right      []int     `json:"right_children"`
@@ -73,7 +73,8 @@ func (w *weightsJSON) boosted() (*keplerZone, error) {
 	return z, err
 }
 
-// parseXGBoost returns the trees and the base score of a regression over features, and marks the features that it uses.
+// parseXGBoost returns the trees and the base score of a regression over features, and marks the
+// features that it uses.
 func parseXGBoost(data []byte, used []bool) ([]Tree, float64, error) {
 	var f xgboostJSON
 	if err := json.Unmarshal(data, &f); err != nil {

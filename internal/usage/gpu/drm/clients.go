@@ -52,8 +52,9 @@ type counter struct {
 // last reading. A larger excess is invalid; a smaller excess comes from late reports of the driver.
 const maxStep = 1000
 
-// count adds the use since the last reading. claimed reports whether a new client was opened in the
-// interval. An engine class that appears later was not used before: amdgpu omits counters of 0.
+// count adds the use since the last reading. For a client that is new to the list, claimed reports
+// whether it was opened in the interval. An engine class that appears later was not used before,
+// because amdgpu omits counters of 0.
 func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d := c.device
 	elapsed, known := d.elapsed, !c.since.IsZero()
@@ -88,7 +89,7 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 
 // advance returns the time that the engines of a class worked for a client in the elapsed time,
 // divided by the number of engines. hz is the rate of total cycles, 0 until it is measured. slept
-// reports whether total cycles may have stood still.
+// reports whether the total cycles may have stopped during the interval.
 func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, slept bool) units.CPUTime {
 	value, total, isNew := e.cycles, uint64(0), !c.begun
 	switch {
@@ -103,7 +104,7 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, sl
 	case e.hasNS:
 	case !e.hasCounter:
 		step = units.MulDiv(step, uint64(time.Second), e.hz)
-	case passed == 0 || passed == total || slept && *hz > 0: // it was set back, or is the first one
+	case passed == 0 || passed == total || slept && *hz > 0: // total was set back or did not advance, or was not read before
 		step = units.MulDiv(step, uint64(time.Second), *hz)
 	default:
 		step = units.MulDiv(step, elapsed, passed)
@@ -111,7 +112,7 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, sl
 	}
 	capacity := max(1, min(e.capacity, maxCapacity))
 	available := elapsed * capacity
-	if isNew && (!claimed || step > 2*available) { // more than twice is from before the interval
+	if isNew && (!claimed || step > 2*available) { // such a step includes use before the interval
 		c.highest = value
 		return 0
 	}
@@ -170,8 +171,9 @@ func (cs *clients) read(last, now time.Time, t *proc.Table) {
 	}
 }
 
-// readBatch reads the counters of some clients, of a process or of many. Clients whose descriptors
-// are closed are lost. If the counters are not read, the error is kernfs.ErrUnread.
+// readBatch reads the counters of the clients in batch. of is their process, or names several
+// processes. Clients whose descriptors are closed are lost. If the counters are not read, the error
+// is kernfs.ErrUnread.
 func (cs *clients) readBatch(of kernfs.Subject, batch []*client) error {
 	f := cs.reader.files()
 	f.batch = f.batch[:0]
@@ -251,8 +253,8 @@ func (cs *clients) hold(c *client, h holder) {
 	c.holder, c.lost = h, false
 }
 
-// meet records that a process of an age has a client, whose text is info. claimed is as in
-// client.count.
+// meet records that the process h has the client k. info is the client's text, age the age of the
+// process, and claimed the argument of client.count.
 func (cs *clients) meet(k key, h holder, info *fdinfo, age time.Duration, claimed bool) {
 	c := cs.byKey[k]
 	switch {

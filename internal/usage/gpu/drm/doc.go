@@ -36,22 +36,27 @@
 // in proportion to that memory.
 //
 // Reads do not wake a suspended GPU. The driver xe would wake it to read its counters
-// (show_run_ticks), so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs
-// again and reports the rest. The time that it slept is not in its Total.
+// (show_run_ticks), so clients of a suspended GPU are not read, and its Busy and Total are 0. When
+// the GPU runs again, its usage includes the remaining counts, and its Total excludes the time that
+// it was suspended.
 //
 // # Finding clients
 //
-// Each interval reads only descriptors of clients in the list. To find others, looks at processes
-// read the links of all their descriptors. A look is due for a process that ran since the last look
-// if the process is new, has another number of descriptors (Linux 6.2), or is twice as old as at
-// the last look, at most a minute later. If the number of descriptors has not changed for a minute,
-// they are counted every four seconds. The cost of looks in an interval is bounded. A process that
-// sleeps opens no GPU. The process that reads is never looked at: each of its open texts is a
-// descriptor.
+// Each interval reads only descriptors of clients in the list. To find other clients, the source
+// looks at processes: a look reads the links of all descriptors of a process. A look is due for a
+// process that ran since the last look in one of these cases:
 //
-// A client that is found was opened since the last Read if its process did not run between the last
-// look and that Read. In this case, all its use belongs to the interval. Otherwise only its use
-// from now on does, because its earlier use may belong to earlier intervals.
+//   - The process is new.
+//   - Its number of descriptors has changed (Linux 6.2).
+//   - It is twice as old as at the last look, or the last look was a minute ago.
+//
+// If the number of descriptors has not changed for a minute, they are counted every four seconds.
+// The cost of looks in an interval is bounded. A process that sleeps opens no GPU. The source never
+// looks at its own process, because each text that it keeps open is a descriptor.
+//
+// If the process of a new client did not run between the last look and the last Read, the client was
+// opened since that Read, and all its use belongs to the interval. Otherwise only its future use
+// counts, because its previous use may belong to earlier intervals.
 //
 // The text of a descriptor is read only if the descriptor is a DRM device. The texts of other
 // descriptors, such as epoll, depend on locks that their process can hold forever. A

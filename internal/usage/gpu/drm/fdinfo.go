@@ -55,8 +55,8 @@ func (f *fdinfo) parse(text []byte) {
 	}
 }
 
-// engineKeys are the prefixes of keys that end with the name of an engine class. A prefix precedes
-// shorter prefixes that it begins with.
+// engineKeys are the prefixes of keys that end with the name of an engine class. The first prefix
+// that matches applies, so engine-capacity- precedes engine-.
 var engineKeys = []struct {
 	prefix string
 	set    func(*engineInfo, uint64)

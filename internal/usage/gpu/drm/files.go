@@ -156,9 +156,9 @@ func (f *files) readBatch() {
 	}
 }
 
-// verify fails as if the descriptor were closed unless the descriptor is a DRM device. The readers
-// of other texts cannot be killed. A process that may open a DRM device can replace the descriptor
-// after the check (dev/kernel-reads.md).
+// verify returns the error of a closed descriptor if the descriptor is not a DRM device, because
+// blocked reads of other texts cannot be killed. A process that may open a DRM device can replace
+// the descriptor after the check (dev/kernel-reads.md).
 func (f *files) verify(d *descriptor) (err error) {
 	switch {
 	case d.kept == nil || !d.kept.IsOpen() || !f.isProc && !d.checked:
@@ -169,8 +169,8 @@ func (f *files) verify(d *descriptor) (err error) {
 	return err
 }
 
-// readNode reads the name of the device node of a descriptor into buf. Unless the descriptor is a
-// DRM device, it fails as if the descriptor were closed.
+// readNode reads the name of the device node of a descriptor into buf. If the descriptor is not a
+// DRM device, it returns the error of a closed descriptor.
 func (f *files) readNode(d *descriptor, buf []byte) (node []byte, err error) {
 	target, err := f.proc.LinkOf(d.pid, string(f.nameOf("fd/", d.fd)), buf)
 	if err != nil {
@@ -183,8 +183,8 @@ func (f *files) readNode(d *descriptor, buf []byte) (node []byte, err error) {
 	return node, f.check(d)
 }
 
-// check fails as if the descriptor were closed unless the descriptor is a DRM device. Its link was
-// read before.
+// check returns the error of a closed descriptor if the descriptor is not a DRM device. The link of
+// the descriptor must have been read before.
 func (f *files) check(d *descriptor) error {
 	if !f.isProc { // a copy has no devices
 		return nil

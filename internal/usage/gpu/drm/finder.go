@@ -112,8 +112,8 @@ func (f *finder) lookAtLost() {
 	}
 }
 
-// lookAtActive looks at processes that ran: first at new ones, then at others, from the row on for
-// which the last Read had no budget.
+// lookAtActive looks at processes that ran. New processes come first. The others follow from the
+// row at which the budget of the last Read was exhausted.
 func (f *finder) lookAtActive() {
 	active, rows := f.table.Active, f.table.Rows
 	for _, i := range active {

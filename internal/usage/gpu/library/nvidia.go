@@ -11,8 +11,8 @@ import (
 )
 
 // FindNVIDIA returns the domains of the GPUs of NVIDIA's driver, which only NVIDIA's library can
-// read. It reads the devices that are bound to the driver, below root, of PCI class 03, display
-// controllers: the driver also has NVSwitches.
+// read. It searches sysfs below root for devices of the driver with PCI class 03 (display
+// controller). Other devices of the driver, such as NVSwitches, are not GPUs.
 func FindNVIDIA(root string) (found []units.Domain) {
 	pci := filepath.Join(root, "sys/bus/pci")
 	entries, err := os.ReadDir(filepath.Join(pci, "drivers/nvidia"))
