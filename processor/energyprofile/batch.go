@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxAhead is the maximum time by which a sample may be in the future. Profilers correct their
-	// clocks every few minutes.
+	// maxAhead is the maximum time of a sample after now. The clocks of profilers are corrected
+	// every few minutes, so samples may be in the future.
 	maxAhead = time.Minute
 	// maxLate is the maximum delay between a sample and its arrival.
 	maxLate = 10 * time.Second

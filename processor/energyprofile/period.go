@@ -57,7 +57,8 @@ func (v *intervals) at(t int64) int {
 }
 
 // priceAt returns the price of a process in a package in an interval. Without CPU time in the
-// package, it returns the price of all packages in the interval, or else in the period, or else 0.
+// package, it is the price of all packages in the interval. Without CPU time in the interval, it is
+// the price of all packages in the period, or 0.
 func (p *process) priceAt(interval, place int) float64 {
 	from, _ := slices.BinarySearchFunc(p.prices, price{interval: interval}, price.compare)
 	to, _ := slices.BinarySearchFunc(p.prices, price{interval: interval + 1}, price.compare)

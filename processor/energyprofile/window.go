@@ -94,7 +94,7 @@ type windows struct {
 	settled  uint64          // windows that have left pending
 	methods  map[string]bool // of the energy that is settled and not sent
 	kinds    []feed.Kind
-	used     []bool // which of kinds had energy so far
+	used     []bool // by kind: it had energy
 	uses     []use
 	packages []int32 // see feed.Window
 
@@ -112,7 +112,7 @@ const (
 	gpuUse
 )
 
-// usesOf selects the zone kinds of the configuration. A kind without energy so far is treated as
+// usesOf selects the zone kinds of the configuration. A kind that had no energy yet is treated as
 // absent, so that it does not replace the kinds that overlap with it.
 func (c *Config) usesOf(kinds []feed.Kind, used []bool) []use {
 	var names []string
@@ -259,8 +259,8 @@ func (w *windows) forget(p *process) {
 	}
 }
 
-// find returns the youngest process with a PID that existed at a time, else the oldest one, nil if
-// there is none.
+// find returns the youngest process with a PID that existed at a time, or else the oldest process
+// with the PID, or nil.
 func (w *windows) find(pid int32, at time.Time) *process {
 	of := w.byPID[pid]
 	for i := len(of) - 1; i >= 0; i-- {

@@ -26,10 +26,10 @@ import (
 // only one zone. The zone has the power and the name, such as "ipmi0", of the first device whose BMC
 // reports power.
 //
-// DCMI's current power is the power at the moment of the poll. If the BMC also has rolling averages
-// (DCMI's enhanced system power statistics), the power is the average over the longest window that
-// is no longer than the time between two polls: it includes all changes of the power between two
-// polls.
+// DCMI's current power is the power at the moment of the poll. A BMC with DCMI's enhanced system
+// power statistics also has rolling averages, which include the changes of power between two polls.
+// The power is then the average over the longest window that is not longer than the time between
+// two polls.
 //
 // The device is open only during a poll, so that the kernel's driver can be unloaded and late
 // responses are discarded. Other programs can use the device at the same time, because the kernel

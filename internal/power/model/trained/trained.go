@@ -149,8 +149,8 @@ type scale struct {
 }
 
 // errorOfSameModel is the median error if a machine's power is predicted from machines with a CPU
-// of the same architecture, scaled by the number of chips: SPECpower results of 619 systems, each
-// left out in turn.
+// of the same architecture, scaled by the number of chips. It was computed from SPECpower results
+// of 619 systems, each left out in turn.
 const errorOfSameModel = 0.099
 
 // curves returns the curves of the wanted zones. The error lists the curves that cannot be used.

@@ -52,9 +52,9 @@ type counter struct {
 // last reading. A larger excess is invalid; a smaller excess comes from late reports of the driver.
 const maxStep = 1000
 
-// count adds the use since the last reading. For a client that is new to the list, claimed reports
-// whether it was opened in the interval. An engine class that appears later was not used before,
-// because amdgpu omits counters of 0.
+// count adds the use since the last reading. For a new client in the list, claimed reports whether
+// the client was opened in the interval. amdgpu omits counters of 0, so an engine class that appears
+// later was not used before.
 func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d := c.device
 	elapsed, known := d.elapsed, !c.since.IsZero()
@@ -253,8 +253,8 @@ func (cs *clients) hold(c *client, h holder) {
 	c.holder, c.lost = h, false
 }
 
-// meet records that the process h has the client k. info is the client's text, age the age of the
-// process, and claimed the argument of client.count.
+// meet records that the process h has the client k. The age is the age of the process, and info is
+// the client's text. See client.count for claimed.
 func (cs *clients) meet(k key, h holder, info *fdinfo, age time.Duration, claimed bool) {
 	c := cs.byKey[k]
 	switch {

@@ -13,9 +13,9 @@
 // process has it, unless a process with a higher rank is found.
 //
 // A counter that decreases adds no time until it exceeds its highest value. The kernel removes the
-// counters of a client together with the client, so its use between the last Read and its end is
-// estimated: the rate of the previous interval for half of this interval. A client that existed at
-// no Read has no estimate.
+// counters of a client together with the client, so the use between the last Read and the end of the
+// client is estimated. The estimate is the rate of the previous interval for half of this interval.
+// A client that existed at no Read has no estimate.
 //
 // # GPU time
 //
@@ -55,8 +55,8 @@
 // looks at its own process, because each text that it keeps open is a descriptor.
 //
 // If the process of a new client did not run between the last look and the last Read, the client was
-// opened since that Read, and all its use belongs to the interval. Otherwise only its future use
-// counts, because its previous use may belong to earlier intervals.
+// opened since that Read. In this case, all its use belongs to the interval. Otherwise only its
+// future use counts, because its previous use may belong to earlier intervals.
 //
 // The text of a descriptor is read only if the descriptor is a DRM device. The texts of other
 // descriptors, such as epoll, depend on locks that their process can hold forever. A

@@ -112,8 +112,8 @@ func (f *finder) lookAtLost() {
 	}
 }
 
-// lookAtActive looks at processes that ran. New processes come first. The others follow from the
-// row at which the budget of the last Read was exhausted.
+// lookAtActive looks at processes that ran. New processes come first. The others follow, beginning
+// with the first row that exceeded the budget of the last Read.
 func (f *finder) lookAtActive() {
 	active, rows := f.table.Active, f.table.Rows
 	for _, i := range active {
@@ -223,8 +223,8 @@ func (f *finder) lookAt(row *proc.Process) {
 	f.processes.set(st, after)
 }
 
-// claims reports whether a client of a process that is not in the list was opened in this interval:
-// the process started in it, or did not run between the last look and the last Read.
+// claims reports whether a new client of a process was opened in this interval. This is the case if
+// the process started in the interval, or did not run between the last look and the last Read.
 func (f *finder) claims(row *proc.Process, before *process, known bool) bool {
 	if !f.isFirst && row.Is(proc.Born) && f.table.BornSinceLastScan(&row.Sight) {
 		return true

@@ -28,8 +28,8 @@ type processes struct {
 	denied int // the number of processes whose descriptors may not be read
 }
 
-// of returns the state of the slot of a row. known reports whether the state belongs to the process
-// in the row. Otherwise there was no look at the process.
+// of returns the state of the slot of a row. known is false if the state belongs to another process
+// than the row. In this case there was no look at the process of the row.
 func (ps *processes) of(row *proc.Process) (st *process, known bool) {
 	st = &ps.bySlot[row.Slot]
 	return st, st.pid == row.PID && st.start == row.Start
