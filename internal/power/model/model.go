@@ -60,8 +60,8 @@ func (c *ZoneCurve) IdleWatts() float64 {
 	return c.Curve.Watts(0)
 }
 
-// IsIdleLowest reports whether the power depends on the CPU utilization alone, and is lowest with
-// no CPU busy, where the curve has the value IdleWatts.
+// IsIdleLowest reports whether the power depends only on the CPU utilization, and has its lowest
+// value, IdleWatts, with no CPU busy.
 func (c *ZoneCurve) IsIdleLowest() bool {
 	idle := c.IdleWatts()
 	return c.Function == nil && c.Curve.Watts(0) == idle &&

@@ -20,10 +20,10 @@ import (
 // source is the power.Source of the power PMU's events. Their counters have 64 bits in units of
 // 2^-32 J: the kernel absorbs the wraps of the registers.
 //
-// A zone is an event on one package, or on one die if the PMU counts dies: "power:energy-pkg:0" is
-// energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. On AMD, the power_core PMU counts
-// each core separately. If zones of cores are wanted and the power PMU does not count cores, the
-// zone "power_core:energy-core:0" is the sum over the cores of package 0.
+// A zone is an event on one package, or on one die if the PMU counts dies. "power:energy-pkg:0" is
+// energy-pkg on package 0, and "power:energy-pkg:0:1" is energy-pkg on its die 1. On AMD, the
+// power_core PMU counts each core separately. If zones of cores are wanted and the power PMU does
+// not count cores, the zone "power_core:energy-core:0" is the sum over the cores of package 0.
 //
 // A zone is kept after it was found. The exception is the zone of a package that proves to cover
 // only one of several dies, because the other dies were offline. The kernel moves a counter to

@@ -37,9 +37,14 @@ const (
 // Curves returns the curves of the machine. The error lists the zone kinds without a curve, and the
 // reasons. All other curves are returned.
 //
-// The power of a package comes from the first of these sources that is available: the measured
-// curve of the CPU model, the TDP of the CPU model, the TDP of its family, the TDP of all servers.
-// A virtual machine has the share of the host's power that its CPUs have of the host's threads.
+// The power of a package comes from the first available source of these:
+//
+//  1. the measured curve of the CPU model
+//  2. the TDP of the CPU model
+//  3. the TDP of the CPU family
+//  4. the TDP of all servers
+//
+// The share of a virtual machine in the host's power is the share of its CPUs in the host's threads.
 func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	if m.Threads < 1 || m.Threads > maxThreads {
 		return nil, fmt.Errorf("the machine has %d CPUs", m.Threads)

@@ -4,16 +4,17 @@ package catalog
 
 // measured lists the machines whose power was measured.
 //
-// The servers with two Xeon Platinum are bare-metal machines of Amazon under CPU stress, the mean
-// of the runs: Teads, turbostress reports of 2021 (CC0-1.0). The last digit is noise. The reports
-// do not state the memory; it is the memory of the bare-metal instance types with this CPU (EC2
-// instance types): c5n.metal 192 GiB, z1d.metal 384, m5.metal 384, c5.metal 192. The 8259CL's
-// memory draws twice the power of the 8175M's at every load, so the machine is assumed to be
-// r5.metal with 768 GiB.
+// The servers with two Xeon Platinum are bare-metal machines of Amazon under CPU stress. Each figure
+// is the mean of several runs, and its last digit is noise. The source is Teads, turbostress reports
+// of 2021 (CC0-1.0). The reports do not state the memory. It is taken from the list of EC2 instance
+// types with this CPU: c5n.metal 192 GiB, z1d.metal 384, m5.metal 384, c5.metal 192. The memory of
+// the 8259CL draws twice the power of the memory of the 8175M at every load, so the machine is
+// assumed to be r5.metal with 768 GiB.
 //
-// The others are single runs of 30 s a point: CodeCarbon,
-// codecarbon/data/hardware/cpu_load_profiling, 14 January 2025 (MIT, LICENSES/CodeCarbon-MIT.txt),
-// RAPL energy over time. The E5-2620 v3 has 24 threads in these runs, so the machine has two chips.
+// The other machines have a single run with 30 s per point, and the power is RAPL energy over time.
+// The source is CodeCarbon, codecarbon/data/hardware/cpu_load_profiling, 14 January 2025 (MIT,
+// LICENSES/CodeCarbon-MIT.txt). The E5-2620 v3 has 24 threads in these runs, so the machine has two
+// chips.
 var measured = []measuredMachine{
 	{
 		cpu: "Intel Xeon Platinum 8124M", family: "intel-skylake", tdp: 240, chips: 2, threads: 72, memory: 192,

@@ -114,9 +114,8 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 
 var together = strings.NewReplacer(" ", "", "-", "", "_", "")
 
-// threadsPerCore returns the number of the machine's threads on one core of the host: 2 on x86,
-// because servers have simultaneous multithreading, and 1 on Arm, because the listed Arm CPUs do
-// not.
+// threadsPerCore returns the number of the machine's threads on one core of the host. It is 2 on
+// x86, because servers have simultaneous multithreading, and 1 on Arm and for whole cores.
 func (h *host) threadsPerCore() int {
 	if isArm(h.family) || h.hasWholeCores() {
 		return 1

@@ -28,7 +28,7 @@ type device struct {
 	energy    units.Energy
 	hasEnergy bool
 	seen      uint64
-	// unknown is the error if the users of the GPU cannot be read.
+	// unknown is the reason why the users of the GPU cannot be read, or nil.
 	unknown error
 
 	pending []*tally // from the oldest to the newest
@@ -38,8 +38,8 @@ const (
 	// maxPending is the maximum number of pending tallies. If there are more, the oldest two are
 	// merged, and are deferred until the energy of the second was returned.
 	maxPending = 4
-	// patience is the maximum time for which energy is deferred while the library reports no usage.
-	// A library that recovers within this time reports the usage of all of it.
+	// patience is the maximum time that energy is deferred while the library reports no usage. If
+	// the library recovers earlier, it reports the usage of the whole time.
 	patience = 10 * time.Second
 	// maxLag is the maximum part of a poll's time whose usage the next poll may report, because
 	// drivers publish samples late.
