@@ -112,6 +112,7 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 		own = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
 	}
 	other, ok := splitOther(pd)
+	isHeld := !refuses && pd.ResourceProfiles().Len() > 0
 	var err error
 	if !refuses {
 		err = p.endPeriod(own, pd, from, drop)
@@ -119,6 +120,9 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	if ok {
 		pd.Dictionary().MoveTo(other.Dictionary())
 		err = errors.Join(err, p.next.ConsumeProfiles(ctx, other))
+	}
+	if isHeld && err != nil {
+		err = consumererror.NewPermanent(err) // a client that sent the batch again would add its samples twice
 	}
 	if refuses {
 		return err

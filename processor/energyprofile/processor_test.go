@@ -252,7 +252,19 @@ func TestAnErrorOfTheNextConsumerIsReturned(t *testing.T) {
 	f.next = consumertest.NewErr(refused)
 	b := sampled(1, ns(1))
 	b.isOffCPU()
-	assert.ErrorIs(t, f.ConsumeProfiles(context.Background(), b.Profiles), refused)
+	err := f.ConsumeProfiles(context.Background(), b.Profiles)
+	assert.ErrorIs(t, err, refused)
+	assert.False(t, consumererror.IsPermanent(err), "nothing is held, so a client may send the batch again")
+
+	f.publish(windowOf(0, 1000, 7))
+	b = sampled(1, ns(500))
+	b.add(1, ns(600))
+	b.isOffCPU()
+	err = f.ConsumeProfiles(context.Background(), b.Profiles)
+	assert.ErrorIs(t, err, refused)
+	assert.True(t, consumererror.IsPermanent(err), "a client that sent the batch again would add its samples twice")
+	f.next = f.sink
+	f.end()
 }
 
 // Energy that the next consumer refuses is lost: the caller gets the error, and no later batch contains

@@ -27,9 +27,9 @@ func TestLinesThatBeginPhases(t *testing.T) {
 
 func TestLinesThatBeginNoPhase(t *testing.T) {
 	for line, why := range map[string]string{
-		"": "want", "begin": "no name", "begin ": "no name", "begin none": "outside of all phases", "end build": "want", "Begin build": "want",
-		"begin\tbuild": "want", "begin a\tb": "cannot be printed", "begin a\x00": "cannot be printed", "begin \xff": "not UTF-8",
-		"begin a\u202eb": "cannot be printed", "begin " + strings.Repeat("x", MaxName+1): "longer than 100 bytes", "beginbuild": "want",
+		"": "expected", "begin": "no name", "begin ": "no name", "begin none": "outside of all phases", "end build": "expected", "Begin build": "expected",
+		"begin\tbuild": "expected", "begin a\tb": "cannot be printed", "begin a\x00": "cannot be printed", "begin \xff": "not UTF-8",
+		"begin a\u202eb": "cannot be printed", "begin " + strings.Repeat("x", MaxName+1): "longer than 100 bytes", "beginbuild": "expected",
 	} {
 		_, err := Parse(line)
 		assert.ErrorContains(t, err, why, "%q", line)

@@ -70,7 +70,7 @@ func TestOneConnectionTakesManyLines(t *testing.T) {
 	conn, answers := dial(t, path)
 	_, err := io.WriteString(conn, "begin a\nfoo\n\nbegin b\nend\n"+strings.Repeat("x", 10_000))
 	require.NoError(t, err)
-	for _, want := range []string{"ok", "error: want", "error: want", "ok", "ok", "error: line longer than 256 bytes"} {
+	for _, want := range []string{"ok", "error: expected", "error: expected", "ok", "ok", "error: line longer than 256 bytes"} {
 		line, err := answers.ReadString('\n')
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(line, want), line)
