@@ -39,11 +39,11 @@ type AttributionConfig struct {
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
 	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in
 	// proportion to it. A string at the top level is the weight of all zone kinds. At most two
-	// weights other than cpu_time may be in use, and at most one of frequency, frequency_squared
-	// and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
-	// frequency_squared if the machine measures clock rates. For dram it is cache_misses if the
-	// machine counts them for each process, otherwise memory_cpu_time. The weight power_model
-	// requires measured energy of the CPU packages, or of dram for dram.
+	// weights may be in use, not counting cpu_time for dram or if smt_weight is 1, and at most one
+	// of frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects
+	// it. Without a preset it is frequency_squared if the machine measures clock rates. For dram it
+	// is cache_misses if the machine counts them for each process, otherwise memory_cpu_time. The
+	// weight power_model requires measured energy of the CPU packages, or of dram for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
@@ -96,7 +96,7 @@ const AllZones power.Kind = "all"
 type StaticPowerConfig struct {
 	// Model is the static power model.
 	Model StaticModel `mapstructure:"model"`
-	// Power is the static power in watts for the model fixed: the total of all CPU packages.
+	// Power is the static power in watts for the model fixed: the total of all zones of the kind.
 	Power *float64 `mapstructure:"power"`
 
 	_ struct{}
