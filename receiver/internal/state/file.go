@@ -23,8 +23,7 @@ type File struct {
 	syncing sync.Mutex // held while a file is being flushed to the disk
 }
 
-// maxState is the maximum size of a state in bytes. The state of 100,000 processes takes about 20
-// MB.
+// maxState is the maximum size of a state in bytes. The state of 100,000 processes takes about 2 MB.
 const maxState = 64 << 20
 
 var errTooLarge = fmt.Errorf("larger than %d MiB", maxState>>20)
