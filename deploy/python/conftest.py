@@ -19,6 +19,7 @@ def energy_phase(request):
     if "ENERGY_PHASE_SOCKET" not in os.environ:  # not measured
         yield
         return
-    mark(f"begin {request.node.name}")
+    name = request.node.name.encode()[:100].decode(errors="ignore")  # a phase's name has at most 100 bytes
+    mark(f"begin {name}")
     yield
     mark("end")
