@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -115,9 +114,13 @@ func (l *simulator) try(program judged, sc simScenario) *trial {
 
 // version returns the version of the program's main module. It contains the commit of the checkout.
 func (p *judged) version(tb testing.TB) string {
+	if p.name == collectorProgram.name {
+		return "this commit"
+	}
 	info, err := buildinfo.ReadFile(*p.binary)
 	require.NoError(tb, err)
-	return strings.ReplaceAll(info.Main.Version, "(devel)", "this commit")
+	require.NotEqual(tb, "(devel)", info.Main.Version, "%s has no version: build it in a Git checkout with -buildvcs=true", *p.binary)
+	return info.Main.Version
 }
 
 // writeJudge writes the misattributed shares of whole programs, and those of their rules alone. The mean is written if
