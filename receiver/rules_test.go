@@ -73,7 +73,8 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	}
 }
 
-// After the models of each preset are trained: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
+// After the models of each preset are trained: 600 J in 10 s unless stated otherwise, with A, B and c
+// busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
 	for name, c := range map[config.Preset]struct {
 		preset       config.Preset // empty if it is the key

@@ -284,7 +284,8 @@ func observed(tb testing.TB, sc simScenario) (*simulator, *onlooker) {
 	return l, observe(l)
 }
 
-// trainOthers runs the rules that train a model on the machine of a scenario, without its workloads, under the load of a day.
+// trainOthers runs the rules that train a model on the machine of a scenario, without its workloads,
+// under the load of a day.
 func trainOthers(tb testing.TB, sc simScenario, tools []toolRun) {
 	l, o := observed(tb, sc)
 	l.strip()

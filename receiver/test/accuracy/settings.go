@@ -27,7 +27,8 @@ type simSetting struct {
 	source      cpu.SourceKind
 	window      time.Duration // 0 selects the window of the preset
 	attribution config.AttributionConfig
-	// training is how long its models are trained on a machine under varied load before the measurement, in whole collections.
+	// training is how long its models are trained on a machine under varied load before the
+	// measurement, in whole collections.
 	training time.Duration
 	// in names the scenarios that have a row of it, nil for all. A row that repeats another one is left out.
 	in []string

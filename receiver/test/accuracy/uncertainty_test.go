@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The models are trained for twenty minutes of simulated time. This is enough because the machine comes near rest meanwhile.
+// The models are trained for twenty minutes of simulated time. This is enough because the machine is
+// near rest for a part of it.
 func TestTheTruthIsWithinOneStandardDeviation(t *testing.T) {
 	var figures []doubted
 	settings := uncertaintySettings(20 * time.Minute)

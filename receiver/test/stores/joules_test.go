@@ -19,12 +19,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// A total before the window is subtracted, one that began again adds up, and a series goes on when
-// its names become known.
-func TestJoulesOfAFile(t *testing.T) {
+// needPython skips a test of joules.py on a machine without Python, which nothing else requires.
+func needPython(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("joules.py needs python3, which is not installed")
 	}
+}
+
+// A total before the window is subtracted, one that began again adds up, and a series goes on when
+// its names become known.
+func TestJoulesOfAFile(t *testing.T) {
+	needPython(t)
 	end := time.Unix(1_760_000_000, 0)
 	var text []byte
 	for _, p := range []struct {
@@ -63,9 +68,7 @@ func TestJoulesOfAFile(t *testing.T) {
 
 // Programs and overflow series have no ID: their names identify them.
 func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("joules.py needs python3, which is not installed")
-	}
+	needPython(t)
 	end := time.Unix(1_760_000_000, 0)
 	var text []byte
 	for metric, all := range map[string][]map[string]string{
@@ -86,9 +89,7 @@ func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
 }
 
 func TestJoulesOfANodeWhoseResourceHasANewAttribute(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("joules.py needs python3, which is not installed")
-	}
+	needPython(t)
 	end := time.Unix(1_760_000_000, 0)
 	start := end.Add(-3 * time.Hour)
 	text := energyLine(t, "system.energy", map[string]string{"host.name": "node"}, start, end.Add(-2*time.Hour), 100)
