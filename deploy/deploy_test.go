@@ -360,7 +360,9 @@ func TestServicesNameTheirNode(t *testing.T) {
 		assert.Equal(t, []string{"host.name"}, strs(t, labels), path)
 	}
 	assert.Contains(t, read(t, "systemd/otelcol-energy.service"), "\nEnvironment=HOST_NAME=%H ")
-	assert.Contains(t, read(t, "../dev/release/packaging/openrc"), "\nexport HOST_NAME=", "Alpine Linux has no systemd")
+	openrc := read(t, "../dev/release/packaging/openrc") // Alpine Linux has no systemd
+	assert.Contains(t, openrc, "\nexport HOST_NAME=")
+	assert.Contains(t, openrc, " . /etc/otelcol-energy/environment;")
 	assert.Contains(t, read(t, "../docs/server.md"), " --env HOST_NAME=", "docker run")
 }
 

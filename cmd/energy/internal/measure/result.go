@@ -95,13 +95,13 @@ type Static string
 
 // The sources of static power.
 const (
-	StaticModel         Static = "model"         // the power model's idle power
-	StaticConfiguration Static = "configuration" // attribution::static_power
-	StaticBaseline      Static = "baseline"      // the node's mean power before the command
-	StaticTrained       Static = "trained"       // the trained model that storage has of this machine
-	StaticTraining      Static = "training"      // a model that is not trained yet: energy is split by utilization, or by a first estimate
-	StaticHypervisor    Static = "hypervisor"    // the hypervisor reports active energy only, so the static power is 0
-	StaticUnknown       Static = "unknown"       // energy is split by utilization
+	StaticModel         Static = "model"    // the power model's idle power
+	StaticConfiguration Static = "config"   // attribution::static_power
+	StaticBaseline      Static = "baseline" // the node's mean power before the command
+	StaticTrained       Static = "trained"  // the trained model that storage has of this machine
+	StaticTraining      Static = "training" // a model that is not trained yet: energy is split by utilization, or by a first estimate
+	StaticHypervisor    Static = "none"     // the hypervisor reports active energy only, so the static power is 0
+	StaticUnknown       Static = "unknown"  // energy is split by utilization
 )
 
 // Profile is the energy of a command by function.

@@ -98,7 +98,7 @@ func TestACommandIsMeasured(t *testing.T) {
 
 	require.Len(t, r.Zones, 1)
 	z := r.Zones[0]
-	assert.Equal(t, "package measured configuration", fmt.Sprint(z.Name, " ", z.Source, " ", z.Static))
+	assert.Equal(t, "package measured config", fmt.Sprint(z.Name, " ", z.Source, " ", z.Static))
 	assert.LessOrEqual(t, z.Active, 10*units.Joule, "a part is of the time before and after the command")
 	assert.Zero(t, z.Idle)
 	assert.Positive(t, z.Used)

@@ -340,11 +340,6 @@ func (p part) cell(column string, whole units.Energy) string {
 	return figure.Joules(p.used)
 }
 
-// shortStatic has the sources of static power, as short as the column.
-var shortStatic = map[measure.Static]string{
-	measure.StaticConfiguration: "config", measure.StaticHypervisor: "none",
-}
-
 func (r *Report) writeZones(b *strings.Builder) {
 	t := table{{"ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC"}}
 	rows := r.rows(0, isZone)
@@ -352,9 +347,8 @@ func (r *Report) writeZones(b *strings.Builder) {
 		rows = append(rows, r.whole(0))
 	}
 	for _, row := range rows {
-		static := cmp.Or(shortStatic[row.Static], string(row.Static))
 		t = append(t, []string{rowName(row, Joules), row.sourceText(), format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
-			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static})
+			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), string(row.Static)})
 	}
 	t.write(b)
 	r.writeOverlap(b, 0)
