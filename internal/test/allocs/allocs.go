@@ -8,10 +8,11 @@ import (
 	"runtime"
 )
 
-// Count returns how many allocations steps calls of step make together. testing.AllocsPerRun rounds down to whole
-// allocations per call, so it misses allocations that only some calls make.
+// Count returns how many allocations steps calls of step make in total. testing.AllocsPerRun rounds
+// down to whole allocations per call, so it misses allocations in some of the calls.
 //
-// Allocations of other goroutines count as well. Count therefore returns the lowest of three measurements.
+// Allocations of other goroutines count as well. Count therefore returns the lowest of three
+// measurements.
 func Count(steps int, step func()) uint64 {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	fewest := uint64(math.MaxUint64)

@@ -20,16 +20,18 @@ import (
 //go:embed testdata/crowd.c
 var source []byte
 
-// ErrNoCompiler is returned if there is no C compiler to build the crowd's program.
+// ErrNoCompiler is returned if no C compiler is installed.
 var ErrNoCompiler = errors.New("no C compiler (gcc or cc) was found")
 
-// Start compiles the program into dir and starts n processes. active of them run for about 50 µs ten times a second,
-// and the others sleep. Start returns when all run. stop ends them and waits until they are gone.
+// Start compiles the program into dir and starts n processes. Of these, active run for about 50 µs
+// ten times a second, and the others sleep. Start returns when all run. stop ends them and waits
+// for their exit.
 func Start(dir string, n, active int) (stop func() error, err error) {
 	return launch(filepath.Join(dir, "crowd"), source, strconv.Itoa(n), strconv.Itoa(active))
 }
 
-// program is a running program that ends its children, waits for them and exits when its input is closed.
+// program is a running program. When its input is closed, it ends its children, waits for them and
+// exits.
 type program struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -64,7 +66,7 @@ func start(path string, code []byte, args ...string) (*program, error) {
 	return p, nil
 }
 
-// launch is start for a caller that only wants to stop the program.
+// launch calls start for callers that need only stop.
 func launch(path string, code []byte, args ...string) (stop func() error, err error) {
 	p, err := start(path, code, args...)
 	if err != nil {
@@ -73,7 +75,7 @@ func launch(path string, code []byte, args ...string) (stop func() error, err er
 	return p.stop, nil
 }
 
-// Compile compiles a C program to path. It returns ErrNoCompiler if there is no C compiler.
+// Compile compiles a C program to path. It returns ErrNoCompiler if no C compiler is installed.
 func Compile(path string, code []byte) error {
 	compiler, err := findCompiler()
 	if err != nil {

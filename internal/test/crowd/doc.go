@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crowd starts and ends thousands of real processes, for tests and benchmarks. They are forked from one small
-// program, so that ten thousand use little memory.
+// Package crowd starts and ends thousands of real processes, for tests and benchmarks. They are
+// forked from one small program, so that ten thousand processes use little memory.
 package crowd

@@ -17,20 +17,20 @@ import (
 //go:embed testdata/load.c
 var loadSource []byte
 
-// ErrNoCgroups is returned if containers are asked for and no cgroup can be made.
-var ErrNoCgroups = errors.New("containers take root and a cgroup v2 hierarchy below /sys/fs/cgroup")
+// ErrNoCgroups is returned if a machine has containers and no cgroup can be created.
+var ErrNoCgroups = errors.New("containers require root and a cgroup v2 hierarchy below /sys/fs/cgroup")
 
-// Machine describes what runs on a machine.
+// Machine describes the processes of a machine.
 type Machine struct {
 	Processes  int // as of Start
-	Active     int // those of Processes that run ten times a second
-	Containers int // cgroups, named as Docker does, among which Processes are divided
-	ActiveIn   int // how many of them the active processes are in; 0 is all
-	Exits      int // processes that start and end each second, besides Processes
+	Active     int // number of Processes that run ten times a second
+	Containers int // cgroups for Processes, with names as of Docker
+	ActiveIn   int // number of Containers with active processes; 0 means all
+	Exits      int // processes that start and end each second, in addition to Processes
 }
 
-// Run compiles the programs into dir and starts what the machine has. It returns when all of it runs. stop ends it,
-// waits until it is gone, and removes the cgroups.
+// Run compiles the programs into dir and starts the processes of the machine. It returns when all
+// run. stop ends them, waits for their exit, and removes the cgroups.
 func Run(dir string, m Machine) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() (err error) {
@@ -90,8 +90,8 @@ func childrenOf(pid int) (pids []int, err error) {
 	return pids, nil
 }
 
-// contain moves processes, the active ones first, into the cgroups of containers, in turn. remove removes the cgroups,
-// once the processes have ended.
+// contain moves processes, the active ones first, into the cgroups of containers, in turn. remove
+// removes the cgroups after the processes have ended.
 func contain(pids []int, m Machine) (remove func() error, err error) {
 	root, err := cgroupRoot()
 	if err != nil {
@@ -106,7 +106,7 @@ func contain(pids []int, m Machine) (remove func() error, err error) {
 	}
 	for i := range m.Containers {
 		dir := filepath.Join(root, fmt.Sprintf("docker-%032x%032x.scope", os.Getpid(), i+1))
-		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as other cgroups
+		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // like other cgroups
 			return nil, errors.Join(ErrNoCgroups, err, remove())
 		}
 		dirs = append(dirs, dir)

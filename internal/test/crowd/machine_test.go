@@ -81,7 +81,7 @@ func TestExitsAreOfProcessesThatWereReaped(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// forks counts the processes and threads that the machine ever started.
+// forks counts the processes and threads started since boot.
 func forks(t *testing.T) int {
 	b, err := os.ReadFile("/proc/stat")
 	require.NoError(t, err)
@@ -92,6 +92,6 @@ func forks(t *testing.T) int {
 			return count
 		}
 	}
-	t.Skip("/proc/stat has no number of processes")
+	t.Skip("/proc/stat does not count processes")
 	return 0
 }

@@ -4,23 +4,23 @@ package hostsim
 
 import "time"
 
-// cores are the CPUs of a socket on which it matters where tasks run. Pinned tasks run on their CPU
-// and share it in proportion to demand. The others share what is left, in proportion to demand too.
-// Each of their threads runs where the core is used least, as the kernel looks for an idle core
-// before an idle CPU; a task has as many threads as it demands CPUs. The busy parts of two siblings
-// are independent of each other: a step in which they are busy for the parts a and b has both busy
-// for a·b.
+// cores holds the CPUs of a socket if the power depends on the CPUs that tasks run on. Pinned tasks
+// run on their CPU and share it in proportion to demand. The other tasks share the rest, also in
+// proportion to demand. A task has as many threads as it demands CPUs, and each thread runs on the
+// least used core: the kernel also prefers an idle core to an idle CPU. The busy parts of two
+// siblings are independent: in a step with the busy parts a and b, both are busy for a·b.
 type cores struct {
 	cpus     []logicalCPU
 	pieces   []piece
 	siblings float64 // power of two busy siblings relative to one; 2 without siblings
-	// full is the weight of a socket that is busy everywhere. interrupts is that of the interrupts in this step.
+	// full is the weight of the socket if all CPUs are busy, interrupts the weight of the
+	// interrupts in this step.
 	full, interrupts float64
 	first            int
 }
 
 type logicalCPU struct {
-	sibling int // itself if it has none
+	sibling int // the CPU itself on a core with one thread
 	pinned  float64
 	used    float64 // part of the step that tasks use
 	ran     time.Duration
@@ -34,7 +34,7 @@ type piece struct {
 	part float64
 }
 
-// newCores returns the CPUs of a socket, with equal times so far.
+// newCores returns the CPUs of a socket, each with an equal part of the socket's CPU times.
 func newCores(s *Socket) *cores {
 	c := &cores{cpus: make([]logicalCPU, s.CPUs), siblings: 2, full: float64(s.CPUs), first: s.first}
 	if s.Threads > 1 && s.Siblings > 0 {
@@ -67,8 +67,8 @@ func (s *Socket) siblings(cpu int) []int {
 	return []int{s.first + min(cpu, other), s.first + max(cpu, other)}
 }
 
-// place decides where the tasks of sockets with cores run in a step, on CPUs of which a part is free. It sets the run
-// and the weight of these tasks.
+// place selects the CPUs for the tasks of sockets with cores in a step. free is the part of each
+// CPU that tasks can use. It sets the run and the weight of these tasks.
 func (m *Machine) place(free float64) {
 	detailed := false
 	for _, s := range m.Sockets {
@@ -121,7 +121,7 @@ func (c *cores) add(t *Task, cpu int, part float64) {
 	c.pieces = append(c.pieces, piece{t, cpu, part})
 }
 
-// rate returns the part of their demand that tasks without a CPU of their own get of what the others leave.
+// rate returns the part of their demand that unpinned tasks get: pinned tasks are served first.
 func (c *cores) rate(demand, free float64) float64 {
 	room := 0.0
 	for i := range c.cpus {
@@ -134,10 +134,10 @@ func (c *cores) rate(demand, free float64) float64 {
 	return 1
 }
 
-// least is the smallest part of a step that is placed. Less is lost to rounding.
+// least is the smallest part of a step that is placed. A smaller rest is lost to rounding.
 const least = 1e-12
 
-// spread places the threads of a task where cores are used least.
+// spread places the threads of a task on the least used cores.
 func (c *cores) spread(t *Task, run, free float64) {
 	for run > least {
 		cpu := c.leastUsed(free)
@@ -150,7 +150,8 @@ func (c *cores) spread(t *Task, run, free float64) {
 	}
 }
 
-// leastUsed returns the least used CPU of the least used core among the CPUs with room, or -1 if there is none.
+// leastUsed returns the least used CPU of the least used core among the CPUs with room, or -1 if
+// every CPU is full.
 func (c *cores) leastUsed(free float64) int {
 	best, ofCore, ofCPU := -1, 0.0, 0.0
 	for i := range c.cpus {
@@ -169,8 +170,8 @@ func (c *cores) leastUsed(free float64) int {
 	return best
 }
 
-// weigh sets the run and the weight of the tasks that run, and the weight of interrupts, which take a part of each CPU.
-// It returns the number of CPUs that tasks keep busy.
+// weigh sets the run and the weight of the tasks that run, and the weight of interrupts, which take
+// a part of each CPU. It returns the number of CPUs that tasks keep busy.
 func (c *cores) weigh(irq float64) (busy float64) {
 	c.interrupts = 0
 	for i := range c.cpus {
@@ -184,7 +185,8 @@ func (c *cores) weigh(irq float64) (busy float64) {
 	return busy
 }
 
-// alone returns the weight of time on a CPU: 1 while the sibling is at rest, and half that of two while it is busy.
+// alone returns the weight of time on a CPU: 1 while the sibling is idle, and half the power of two
+// busy siblings while it is busy.
 func (c *cores) alone(cpu int, irq float64) float64 {
 	sibling := c.cpus[cpu].sibling
 	if sibling == cpu {
@@ -194,7 +196,7 @@ func (c *cores) alone(cpu int, irq float64) float64 {
 	return 1 - busy + busy*c.siblings/2
 }
 
-// busy returns the number of cores of which a thread is busy, on average over the step.
+// busy returns the number of cores with a busy thread, on average over the step.
 func (c *cores) busy(irq float64) (n float64) {
 	for i, cpu := range c.cpus {
 		used := cpu.used + irq

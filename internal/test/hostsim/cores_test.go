@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// paired returns a socket of 2 cores with 2 threads each. Two busy siblings draw 1.2 times what one does: 40 W of 80 W
-// for a whole core.
+// paired returns a socket of 2 cores with 2 threads each. Two busy siblings draw 1.2 times the
+// power of one. A core with two busy threads draws 40 W of the socket's 80 W.
 func paired() *Socket {
 	return &Socket{
 		CPUs: 4, Threads: 2, Siblings: 1.2, Idle: 20, DRAMIdle: 3,
@@ -69,7 +69,7 @@ func TestInterruptsKeepSiblingsBusyToo(t *testing.T) {
 	m.IRQ = 0.25
 	a := pinned(m, 0, 0, 0.5)
 	m.Step(time.Second)
-	alone, withTask := 0.75+0.25*0.6, 0.25+0.75*0.6 // weight of a sibling of a CPU with interrupts, and with the task too
+	alone, withTask := 0.75+0.25*0.6, 0.25+0.75*0.6 // weight of a CPU's sibling, without and with the task
 	assert.InDelta(t, oneThread*0.5*alone, a.Energy.Package, 1)
 	assert.InDelta(t, oneThread*0.25*(3*alone+withTask), m.Sockets[0].Interrupts, 1)
 	assert.InDelta(t, 20e6+a.Energy.Package+m.Sockets[0].Interrupts, m.Sockets[0].Energy.Package, 1)
@@ -99,7 +99,7 @@ func TestTasksAreSpreadOverFreeCoresFirst(t *testing.T) {
 	m.Step(time.Second)
 	assert.Equal(t, []Slice{{2, time.Second}}, own.Slices())
 	assert.Equal(t, []Slice{{1, time.Second}}, a.Slices(), "the core without a pinned task")
-	assert.Equal(t, []Slice{{0, 500 * time.Millisecond}}, b.Slices(), "the first of the cores with one thread")
+	assert.Equal(t, []Slice{{0, 500 * time.Millisecond}}, b.Slices(), "first core with one busy thread")
 	assert.Equal(t, []Slice{{3, 300 * time.Millisecond}}, c.Slices())
 	m.Show()
 	for task, cpu := range map[*Task]int{own: 2, a: 1, b: 0, c: 3} {
@@ -109,7 +109,7 @@ func TestTasksAreSpreadOverFreeCoresFirst(t *testing.T) {
 	m = machineOf(t, paired())
 	many := task(m, 0, 2.5)
 	m.Step(2 * time.Second)
-	assert.Equal(t, []Slice{{0, 2 * time.Second}, {1, 2 * time.Second}, {2, time.Second}}, many.Slices(), "it has three threads")
+	assert.Equal(t, []Slice{{0, 2 * time.Second}, {1, 2 * time.Second}, {2, time.Second}}, many.Slices(), "three threads")
 }
 
 func TestOverloadedCPUsAreSharedAmongPinnedTasksAndTheRest(t *testing.T) {

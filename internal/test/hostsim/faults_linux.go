@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// The faults. The comment of each says what A and B of its Event select.
+// The faults. Each comment explains A and B of the Event.
 const (
-	ReadFails      Act = FirstFault + iota // reads fail; A: of what, B: how often and with what
-	ReadShort                              // reads return the beginning only; A: of what, B: how often
-	ReadTorn                               // a read returns some fields as they were before; A: of what
+	ReadFails      Act = FirstFault + iota // reads fail; A: target file, B: error and number of reads
+	ReadShort                              // reads are cut off; A: target file, B: number of reads
+	ReadTorn                               // a read mixes new and old fields; A: target file
 	ZoneVanishes                           // A: which zone
 	ZoneReturns                            // A: which of the vanished zones
 	ZoneResets                             // a counter restarts at 0; A: which zone
 	ZoneStepsBack                          // a counter steps back a little; A: which zone, B: how far
-	ZoneWrapsTwice                         // time passes until a counter has wrapped twice; A: which zone
-	CPUOffline                             // a CPU and its times disappear, or come back
-	Suspend                                // the machine sleeps; B: how long, and whether counters restart at 0
+	ZoneWrapsTwice                         // a counter wraps twice before the next read; A: which zone
+	CPUOffline                             // a CPU disappears with its times, or returns
+	Suspend                                // the machine sleeps; B: how long, and counter restart
 	Steal                                  // other machines use a share of the CPUs; B: how much
 	ClockStep                              // the wall clock is set; B: by how much
 	ExitMidScan                            // a process exits before the scan reads it; A: which
@@ -38,7 +38,7 @@ const (
 	MeterRejects                           // a slow meter's readings are impossible; B: how often
 	MeterVanishes                          // a slow meter's zone is no longer listed, or is again
 	MeterReplaced                          // a slow meter's zone is read in another way
-	HidePID                                // all processes but init are hidden, as by hidepid=2; B: for how many scans
+	HidePID                                // processes but init are hidden (hidepid=2); B: scans
 	numFaults
 )
 
@@ -80,7 +80,8 @@ var targets = [...]string{
 	"/max_energy_range_uj", "/name", "/cmdline", "/cgroup", "/exe", "/stat", "/stat", "/stat", "/online", "/fdinfo/3", "/fdinfo/3", "/fd",
 }
 
-// Faults applies faults to a Life and to what readers see of it. It counts the faults that took effect.
+// Faults applies faults to a Life and to the results of reads. It counts the faults that took
+// effect.
 type Faults struct {
 	Life   *Life
 	Kernel *Kernel // nil if no BPF source reads it
@@ -97,14 +98,14 @@ type Faults struct {
 	hidden  []hiddenZone
 	leaving *Task
 	offline *CPU
-	hidePID int // for so many scans
+	hidePID int // number of scans left
 }
 
-// SlowMeter sets the next faults of a meter that has new values only now and then.
+// SlowMeter sets the next faults of a meter with infrequent updates.
 type SlowMeter struct {
-	Late, Fails, Rejects int  // for so many of its values
+	Late, Fails, Rejects int  // number of its next values
 	Vanished             bool // its zone is not listed
-	Replaced             int  // how often another zone took its place
+	Replaced             int  // how often another zone replaced its zone
 }
 
 type armed struct {
@@ -133,7 +134,7 @@ func (f *Faults) Apply(e Event) {
 		if e.Act == ReadTorn {
 			a.left = 1
 		}
-		// Half of the failures of process files affect a single process.
+		// Half of the faults in process files affect a single process.
 		if t := l.pick(e.A/64, runs); t != nil && a.target == "/stat" && e.A/32%2 == 0 {
 			a.target = filepath.Join("/proc", strconv.Itoa(t.PID), "stat")
 		}
@@ -182,7 +183,7 @@ func (f *Faults) Apply(e Event) {
 		l.Steal = float64(e.B%4) / 5
 		f.fired(e.Act)
 	case ClockStep:
-		l.Host.ClockStep += time.Duration(int32(e.B)) * time.Microsecond // up to 36 minutes, forward or back
+		l.Host.ClockStep += time.Duration(int32(e.B)) * time.Microsecond // at most 36 minutes
 		f.fired(e.Act)
 	case ExitMidScan:
 		if t := l.pick(e.A, runs); t != nil {
@@ -271,7 +272,7 @@ func (f *Faults) wrapTwice(z *Zone) {
 	}
 }
 
-// plug removes a CPU with all its times, or brings it back.
+// plug removes a CPU with all its times, or adds it again.
 func (f *Faults) plug() {
 	l := f.Life
 	if f.offline != nil {
@@ -354,8 +355,8 @@ func isHidden(path string) bool {
 	return err == nil && n != 1
 }
 
-// tear returns content whose first half of fields is new and whose second half is from the last read, as if the file
-// changed during the read. It returns nil if that makes no difference.
+// tear returns the first half of the fields of got and the second half of the fields of the last
+// read, as if the file changed during the read. It returns nil if the result equals got.
 func tear(got, before []byte) []byte {
 	fields, old := bytes.Split(got, []byte{' '}), bytes.Split(before, []byte{' '})
 	if len(fields) < 2 || len(fields) != len(old) || started(got) != started(before) {
@@ -368,7 +369,7 @@ func tear(got, before []byte) []byte {
 	return torn
 }
 
-// started returns the start time of the process if path is a /proc/<pid>/stat, else "".
+// started returns the start time in the text of /proc/<pid>/stat, or "" if the text is too short.
 func started(stat []byte) string {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
@@ -377,7 +378,7 @@ func started(stat []byte) string {
 	return string(fields[19])
 }
 
-// Forget drops the last reads, from which torn reads take their old fields.
+// Forget drops the last reads, which supply the old fields of torn reads.
 func (f *Faults) Forget() { clear(f.old) }
 
 // Disarm ends all faults. It does not undo their effects.

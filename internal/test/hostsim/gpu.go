@@ -13,48 +13,48 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// GPU is a graphics or compute card of a Machine that knows the true energy of each context on it.
+// GPU is a graphics or compute card of a Machine, with the true energy of each context on it.
 //
-// The physics: contexts keep units of engines busy. If those of an engine demand more units than it
-// has, they share them in proportion to demand. The card's load is the busy part of each engine
-// times the engine's Weight and the context's Intensity. The card draws Idle plus the difference
-// between Curve at the load and at Curve's first point, and all power above Idle is caused by the
-// running contexts in proportion to what they add to the load. The card's energy is the sum of its
-// idle energy and of its contexts' energy.
+// The physics: contexts keep units of engines busy. If contexts demand more units of an engine than
+// it has, they share the units in proportion to demand. The card's load is the busy part of each
+// engine times the engine's Weight and the context's Intensity. The card draws Idle plus the
+// difference between Curve at the load and at Curve's first point. The running contexts cause all
+// power above Idle, in proportion to their contributions to the load. The card's energy is the sum
+// of its idle energy and of its contexts' energy.
 type GPU struct {
 	Address string // on the PCI bus: "0000:03:00.0"
-	// Driver is "amdgpu", which shows times of engines and its power, "xe", which shows cycles and an energy counter, or
-	// "nvidia", which shows nothing in /proc and sysfs; see Library.
+	// Driver is "amdgpu", which exposes engine times and power, "xe", which exposes cycles and an
+	// energy counter, or "nvidia", which exposes no files in /proc and sysfs; see Library.
 	Driver  string
 	Engines []Engine
 	// Idle is the power at rest, in W.
 	Idle float64
 	// Curve is the power by load. Only the difference to its first point counts.
 	Curve model.Curve
-	// Slices are the parts of the first engine that MIG makes. A context is confined to the part of
-	// its Slice. The cards of other machines have none.
+	// Slices are the parts of the first engine that MIG makes; empty without MIG. A context is
+	// confined to the part of its Slice.
 	Slices []float64
 
 	// Energy is the total energy and Idled the part of it that was drawn at rest, in µJ.
 	Energy, Idled float64
-	// Busy is the time in which any context ran.
+	// Busy is the time while any context ran.
 	Busy time.Duration
 	// Watts is the power of the last step.
 	Watts float64
-	// Contexts are those that are open, oldest first.
+	// Contexts are the open contexts, oldest first.
 	Contexts []*Context
 
 	machine *Machine
 	number  int
 	clients uint64
 	closed  []*Context // since the library's last sample
-	ran     []float64  // scratch of Step, by context: what it adds to the load
+	ran     []float64  // scratch of Step, by context: its contribution to the load
 }
 
 // Engine is a part of a GPU, such as those for compute, copies and video.
 type Engine struct {
 	Name string // as in fdinfo: "gfx", "ccs"
-	// Units is how many of the engine there are, 1 if 0.
+	// Units is the number of units of the engine. 0 means 1.
 	Units int
 	// Weight is the load of the card while all units are busy.
 	Weight float64
@@ -76,11 +76,11 @@ type Context struct {
 	// Slice is the index in GPU.Slices, if there are any.
 	Slice int
 
-	// Used is the GPU time so far, by engine.
+	// Used is the GPU time, by engine.
 	Used []time.Duration
-	// Energy is the energy that the context has caused so far, in µJ.
+	// Energy is the energy that the context has caused, in µJ.
 	Energy float64
-	// Last is the end of the last step in which the context ran, since boot.
+	// Last is the end of the context's last busy step, since boot.
 	Last time.Duration
 
 	client   uint64
@@ -120,7 +120,7 @@ func (c *Context) Close() {
 	}
 }
 
-// Contexts returns what the task has open of GPUs.
+// Contexts returns the task's open GPU contexts.
 func (t *Task) Contexts() []*Context { return t.contexts }
 
 // step lets time pass on the card, and returns its energy in µJ.
@@ -179,7 +179,7 @@ func (g *GPU) rate(engine int, c *Context) float64 {
 	return have / demand
 }
 
-// above returns the card's power above Idle at a load, in W. Beyond the load of 1 it goes on in proportion.
+// above returns the card's power above Idle at a load, in W. It is linear in loads above 1.
 func (g *GPU) above(load float64) float64 {
 	if len(g.Curve) == 0 {
 		return 0
@@ -200,8 +200,8 @@ func (g *GPU) node() string { return fmt.Sprintf("renderD%d", 128+g.number) }
 // vendors are the PCI vendors and one device of each driver.
 var vendors = map[string][2]string{"amdgpu": {"0x1002", "0x744c"}, "xe": {"0x8086", "0xe20b"}, "nvidia": {"0x10de", "0x2330"}}
 
-// show puts what the card's driver shows in sysfs into the host's files. Directories of hwmon chips
-// are numbered as cards are.
+// show adds the sysfs files of the card's driver to the host's files. hwmon chips have the numbers
+// of their cards.
 func (g *GPU) show(h *Host) {
 	device := path.Join("sys/devices/pci0000:00", g.Address)
 	ids := vendors[g.Driver]
@@ -211,7 +211,7 @@ func (g *GPU) show(h *Host) {
 	h.Links[path.Join(device, "driver")] = "../../../bus/pci/drivers/" + g.Driver
 	h.Links[path.Join("sys/bus/pci/devices", g.Address)] = "../../../devices/pci0000:00/" + g.Address
 	if g.Driver == "nvidia" {
-		return // its own driver has neither
+		return // its driver has neither DRM nor hwmon files
 	}
 	for _, node := range [...]string{g.node(), fmt.Sprintf("card%d", g.number)} {
 		dir := path.Join(device, "drm", node)
@@ -237,11 +237,11 @@ func (g *GPU) show(h *Host) {
 	}
 }
 
-// cycles is the rate at which xe counts, in Hz.
+// cycles is the frequency of xe's cycle counters, in Hz.
 const cycles = 19_200_000
 
-// Info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu leaves out
-// engines that were not used (drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c), xe shows cycles of all
+// Info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu omits unused
+// engines (drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c); xe lists the cycles of all engines
 // (drivers/gpu/drm/xe/xe_drm_client.c).
 func (c *Context) Info() string {
 	g := c.GPU

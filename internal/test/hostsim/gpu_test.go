@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// card returns a card that draws 30 W at rest and 200 W with its first engine busy, of which it has
-// two more units for video.
+// card returns a card that draws 30 W at rest and 200 W with its first engine busy. It has two more
+// units for video.
 func card(driver string) *GPU {
 	return &GPU{
 		Address: "0000:03:00.0", Driver: driver, Idle: 30, Curve: model.Curve{{Utilization: 0, Watts: 30}, {Utilization: 1, Watts: 200}},
@@ -159,7 +159,7 @@ func TestALibrarySamplesWhoUsesACard(t *testing.T) {
 	run(time.Second)
 	devices, err = l.Poll(t.Context())
 	require.NoError(t, err)
-	require.Len(t, devices[0].Users, 3, "samples from before its end are told")
+	require.Len(t, devices[0].Users, 3, "samples from before the exit are reported")
 	run(time.Second)
 	devices, err = l.Poll(t.Context())
 	require.NoError(t, err)

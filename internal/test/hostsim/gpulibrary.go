@@ -14,17 +14,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 )
 
-// Library is a vendor's library as the receiver's extension presents it: it reads the "nvidia"
-// cards of a machine. A card's energy counter is in millijoules and refreshed every 20 ms. Six
-// times a second the driver samples the percentage of the time since its last sample that each
-// process used, and exposes a sample Lag after taking it. A poll covers the time up to the last
+// Library simulates a vendor's library behind the interface of the receiver's extension: it reads
+// the "nvidia" cards of a machine. A card's energy counter is in millijoules and is refreshed every
+// 20 ms. Six times a second the driver samples the percentage of time that each process used since
+// the last sample, and exposes a sample Lag after taking it. A poll covers the time up to the last
 // exposed sample, with the energy at that time, interpolated between the counter's values at two
-// polls. Under MIG the activity of each slice is known, but not its division among the processes in
-// the slice.
+// polls. Under MIG a sample has the activity of each slice, but not its division among the
+// processes in the slice.
 //
-// Its methods may be called while time passes on the machine, by another goroutine.
+// The methods may be called by another goroutine while time passes on the machine.
 type Library struct {
-	// Lag is how late the driver shows a sample.
+	// Lag is the delay before the driver exposes a sample.
 	Lag time.Duration
 	// Fails returns the error of a poll, nil if the poll succeeds. A nil Fails means that no poll
 	// fails.
@@ -40,7 +40,7 @@ type Library struct {
 	closed  bool
 }
 
-// The driver's periods: of the energy counter and of samples, and for how long it keeps samples.
+// The driver's periods: of the energy counter, of samples, and the time that it keeps samples.
 const (
 	counterPeriod = 20 * time.Millisecond
 	samplePeriod  = time.Second / 6
@@ -54,11 +54,11 @@ type libraryCard struct {
 	busy    time.Duration
 	samples []utilization // not reported yet
 	all     []utilization // of the last buffered seconds
-	taken   time.Duration // when the last sample was
-	counted time.Duration // when the counter was refreshed last
+	taken   time.Duration // time of the last sample
+	counted time.Duration // time of the counter's last refresh
 	points  []point       // the counter at polls since the last reported time
-	last    time.Duration // that moment
-	known   bool          // there was a poll
+	last    time.Duration // the last reported time
+	known   bool          // set by the first poll
 	open    []openContext
 }
 
@@ -70,15 +70,15 @@ type point struct {
 	energy float64
 }
 
-// utilization is a sample of a card: the time of it in which each process ran, in whole percent of the period.
+// utilization is a sample of a card: the busy time of each process, in whole percent of the period.
 type utilization struct {
 	at, period time.Duration
 	busy       time.Duration
 	used       map[openContext]time.Duration
 }
 
-// NewLibrary returns the library of a machine that has booted at a time with a monotonic clock
-// reading. A machine has one. Its cards must have been added before.
+// NewLibrary returns the library of a machine that booted at a time with a monotonic clock reading.
+// A machine has one library. Add all cards before the call.
 func NewLibrary(m *Machine, booted time.Time) *Library {
 	l := &Library{machine: m, began: booted, now: m.Now(), Lag: 50 * time.Millisecond}
 	for _, g := range m.GPUs {
@@ -93,7 +93,7 @@ func NewLibrary(m *Machine, booted time.Time) *Library {
 // Open implements gpulibrary.Extension.
 func (l *Library) Open() gpulibrary.Reader { return l }
 
-// step notes what the driver sees after a step of the machine.
+// step updates the driver's view after a step of the machine.
 func (l *Library) step() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *Library) step() {
 	}
 }
 
-// sample takes a sample of those that are open, or were since the last one.
+// sample takes a sample of the contexts that are open, or were open after the last sample.
 func (c *libraryCard) sample(now time.Duration) {
 	u := utilization{at: now, period: now - c.taken, used: map[openContext]time.Duration{}}
 	for _, context := range slices.Concat(c.Contexts, c.closed) {
@@ -134,9 +134,9 @@ func (c *libraryCard) sample(now time.Duration) {
 	}
 }
 
-// Utilization returns the mean of all samples of a card that the driver has kept, by process: the
-// answer to a request for what came after the timestamp 0. With peak it is the largest sample of
-// each.
+// Utilization returns the mean of all samples of a card that the driver has kept, by process, as
+// the driver does for a request since timestamp 0. With peak it returns the largest sample of each
+// process.
 func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +159,8 @@ func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
 	return utilization
 }
 
-// Activity returns how active each slice of a card was at the last sample, relative to its own size.
+// Activity returns the activity of each slice of a card in the last sample, relative to the slice's
+// size.
 func (l *Library) Activity(g *GPU) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +224,7 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	}
 	d.At, d.Energy = l.began.Add(c.last), c.energyAt(c.last)
 	for _, user := range c.open {
-		used[user] += 0 // lists processes that did not use it, too
+		used[user] += 0 // also lists processes that did not use it
 	}
 	d.Users = c.users(used, func(user openContext) time.Time {
 		if at, ok := last[user]; ok {
@@ -234,8 +235,8 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	return d
 }
 
-// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and
-// forgets what came before.
+// energyAt returns the energy at a time, interpolated between two polls, and drops the earlier
+// points.
 func (c *libraryCard) energyAt(at time.Duration) uint64 {
 	for len(c.points) > 1 && c.points[1].at <= at {
 		c.points = c.points[1:]
@@ -248,7 +249,7 @@ func (c *libraryCard) energyAt(at time.Duration) uint64 {
 	return uint64(a.energy + (b.energy-a.energy)*float64(at-a.at)/float64(b.at-a.at))
 }
 
-// users returns the users of the card and for how long they used it: by process, or by slice.
+// users returns the users of the card and their busy time: by process, or by slice under MIG.
 func (c *libraryCard) users(used map[openContext]time.Duration, last func(openContext) time.Time) (users []gpulibrary.User) {
 	slice := -1
 	for _, user := range slices.SortedFunc(maps.Keys(used), func(a, b openContext) int {

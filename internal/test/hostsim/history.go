@@ -12,32 +12,33 @@ import (
 // Act is a kind of event in a history.
 type Act uint8
 
-// The acts. A selects a task unless the comment says otherwise.
+// The acts. A selects a task if the comment does not mention A.
 const (
-	Advance  Act = iota // time passes, then the machine is observed; A: how long, B: how it is observed
+	Advance  Act = iota // time passes, then the machine is observed; A: how long, B: mode
 	Pass                // time passes unobserved; A: how long
-	Demand              // a task's demand changes; B: to what
+	Demand              // a task's demand changes; B: new demand
 	Fork                // a task creates a child; B: the child's demand
 	Exit                // a task ends; B: whether and how its parent waits for it
 	Wait                // a parent waits for a zombie
 	Exec                // a task executes another program; B: which
 	Rename              // a task changes its name
-	Contain             // a container starts; B: by which runtime
+	Contain             // a container starts; B: its runtime
 	Restart             // a stopped container starts again under its old id
 	Stop                // a container stops with all its processes; B: whether its cgroup remains
 	Enter               // a task moves into a container
 	Boot                // a virtual machine starts
 	Flicker             // a task creates a child that ends before the next scan; B: how long it runs
-	OpenGPU             // a task opens a context on a card, if there is one; B: which card, and its demand
-	LoadGPU             // the demand of a context changes; A: which, B: to what
+	OpenGPU             // a task opens a context on a card; B: which card, and its demand
+	LoadGPU             // the demand of a context changes; A: which, B: new demand
 	CloseGPU            // a context is closed; A: which
 	numActs
 	// Acts from here on are faults. The observer applies them.
 	FirstFault
 )
 
-// Event is one event of a history. A and B are random numbers that select among what exists at the time. Every event is
-// valid on every machine, so a history stays valid if events are removed.
+// Event is one event of a history. A and B are random numbers that select among the objects that
+// exist at the time. Every event is valid on every machine, so a history stays valid if events are
+// removed.
 type Event struct {
 	Act  Act
 	A, B uint32
@@ -75,12 +76,13 @@ func NewHistory(seed uint64, n int, w Weights) []Event {
 	return events
 }
 
-// Life is the population of a machine. It remembers everything that ever existed.
+// Life is the population of a machine. It records everything that ever existed.
 type Life struct {
 	*Machine
 	// MaxTasks bounds the number of live tasks.
 	MaxTasks int
-	// Programs, Containers, Pods and VMs are all that ever existed. The last three are keyed by id.
+	// Programs, Containers, Pods and VMs hold all that ever existed. Containers, Pods and VMs are
+	// keyed by ID.
 	Programs              map[Program]bool
 	Containers, Pods, VMs map[string]bool
 	// Contexts are all contexts on cards that ever existed.
@@ -90,7 +92,7 @@ type Life struct {
 	vms        int
 }
 
-// Program is a process while it has one name, its executable's or its own.
+// Program is a process under one of its names: its executable's or its own.
 type Program struct {
 	PID   int
 	Start int64 // in ticks
@@ -113,7 +115,7 @@ func NewLife(m *Machine) *Life {
 	return l
 }
 
-// remember records a task under the names of its executable and of itself.
+// remember records a task under the name of its executable and its own name.
 func (l *Life) remember(t *Task) {
 	if l.Programs == nil {
 		return
@@ -135,7 +137,7 @@ var (
 	programs = [...]string{"/bin/sh", "/usr/bin/python3", "/opt/app/server", "/usr/lib/postgresql/bin/postgres", "/bin/stress ng"}
 )
 
-// pick returns a task that events may change, or nil if there is none.
+// pick returns a task that events may change, or nil if no task fits.
 func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
 	n := len(l.Tasks)
 	for i := range n {
@@ -149,7 +151,7 @@ func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
 
 func runs(t *Task) bool { return !t.Zombie }
 
-// Apply applies an event. It ignores faults, which are the observer's.
+// Apply applies an event. It ignores faults, which Faults applies.
 func (l *Life) Apply(e Event) {
 	l.apply(e)
 	if l.applied != nil {
@@ -236,12 +238,12 @@ func (l *Life) apply(e Event) {
 	}
 }
 
-// virtualize makes a task a virtual machine.
+// virtualize turns a task into a virtual machine.
 func (l *Life) virtualize(t *Task, name, id string) {
 	t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", "guest="+name, "-uuid", id)
 	t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2d%s.scope", l.vms, name))
 	l.VMs[id] = true
-	l.VMs[fmt.Sprintf("machine-qemu-%d-%s", l.vms, name)] = true // known by its cgroup alone
+	l.VMs[fmt.Sprintf("machine-qemu-%d-%s", l.vms, name)] = true // identified by its cgroup alone
 	l.remember(t)
 }
 
@@ -256,7 +258,7 @@ func (l *Life) StartVM(name, id string, demand float64) *Task {
 	return t
 }
 
-// context returns an open context, or nil if there is none.
+// context returns an open context, or nil if all are closed.
 func (l *Life) context(a uint32) *Context {
 	var open []*Context
 	for _, g := range l.GPUs {
@@ -295,7 +297,7 @@ func (l *Life) fork(parent *Task, demand float64) *Task {
 	return t
 }
 
-// end ends a task. Most parents wait for it, some later, and some never.
+// end ends a task. Most parents wait for it at once, some later, and some never.
 func (l *Life) end(t *Task, how uint32) {
 	t.Exit()
 	switch how % 8 {
@@ -327,7 +329,8 @@ func (l *Life) contain(e Event) {
 	l.inside(c, e)
 }
 
-// inside starts a container's first process: in its cgroup, or moved there once it runs.
+// inside starts a container's first process: in the container's cgroup, or moved there while it
+// runs.
 func (l *Life) inside(c *Container, e Event) {
 	t := l.fork(l.Init(), demands[e.A%uint32(len(demands))])
 	if t == nil {
@@ -340,7 +343,7 @@ func (l *Life) inside(c *Container, e Event) {
 	t.Move(c.Cgroup)
 }
 
-// container returns a stopped or a running container, or nil if there is none.
+// container returns a stopped or a running container, or nil if there is no such container.
 func (l *Life) container(a uint32, stopped bool) *Container {
 	n := len(l.containers)
 	for i := range n {

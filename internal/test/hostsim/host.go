@@ -27,40 +27,44 @@ type Host struct {
 	Booted time.Time
 	CPUs   int
 	CPU    CPU
-	// EachCPU is the per-CPU lines of /proc/stat, by CPU number. If it is empty there are none.
+	// EachCPU holds the per-CPU lines of /proc/stat, by CPU number. If it is empty, /proc/stat has
+	// only the total.
 	EachCPU []CPU
-	// Topology is the position of CPUs, by number.
+	// Topology holds the position of each CPU, by number.
 	Topology []Place
-	// HiddenThreads is the number of tasks that exist and have no directory in /proc.
+	// HiddenThreads is the number of tasks without a directory in /proc.
 	HiddenThreads int
-	// LastPID is the ID of the newest task, Created the number of tasks created since boot, and MaxPID the value of
-	// kernel.pid_max. If Created or MaxPID is 0, the host does not show it.
+	// LastPID is the ID of the newest task, Created the number of tasks created since boot, and
+	// MaxPID the value of kernel.pid_max. If Created or MaxPID is 0, the host does not show it.
 	LastPID   int
 	Created   uint64
 	MaxPID    int
 	Processes map[int]*Process
 	Zones     map[string]*Zone
-	// Cgroups is the CPU time counter of each cgroup, by path in the v2 hierarchy mounted at /sys/fs/cgroup.
+	// Cgroups is the CPU time counter of each cgroup, by path in the v2 hierarchy at
+	// /sys/fs/cgroup.
 	Cgroups map[string]time.Duration
-	// Memory is memory.current of cgroups of that hierarchy, in bytes, by path. Other cgroups have no such file.
+	// Memory is memory.current in bytes, by cgroup path. Other cgroups have no such file.
 	Memory map[string]uint64
-	// NodeMemory is the part of Memory on each NUMA node, in bytes. Cgroups without an entry have no memory.numa_stat.
+	// NodeMemory is the part of Memory on each NUMA node, in bytes. Cgroups without an entry have
+	// no memory.numa_stat.
 	NodeMemory map[string][]uint64
 	// Clocks is the clock rate of CPUs in kHz, by number. The tree does not show it.
 	Clocks map[int]int64
-	// Files are the contents of other files by path below the root, and Links the targets of links.
+	// Files holds the contents of other files by path below the root, Links the targets of links.
 	Files, Links map[string]string
-	// Suspended is the part of Uptime in which the machine slept. The monotonic clock does not count it.
+	// Suspended is the time that the machine slept, part of Uptime. The monotonic clock omits it.
 	Suspended time.Duration
-	// ClockStep is how far the wall clock was set forward since boot. It is negative if it was set back.
+	// ClockStep is the sum of all changes of the wall clock since boot, negative if it was set
+	// back.
 	ClockStep time.Duration
-	// Cached states that no one else changes the files, so that Render skips files whose content is unchanged.
+	// Cached makes Render skip files with unchanged content. No one else may change the files.
 	Cached bool
 
 	root         string
 	written      map[string]string
 	shownCgroups map[string]bool
-	// shownCPUs and shownTopology are those that were rendered last.
+	// shownCPUs and shownTopology are the values of the last render.
 	shownCPUs     int
 	shownTopology []Place
 	shownFiles    map[int]bool // by process id
@@ -80,7 +84,8 @@ type CPU struct{ User, Nice, System, Idle, IOWait, IRQ, SoftIRQ, Steal, Guest, G
 // Place is the position of a CPU in the machine. Each package is a NUMA node.
 type Place struct {
 	Package, Die int
-	// Siblings are the CPUs of the same core, in ascending order and including the CPU itself. Nil is the CPU alone.
+	// Siblings are the CPUs of the same core in ascending order, including the CPU itself. Nil
+	// means that the CPU has the core to itself.
 	Siblings []int
 }
 
@@ -99,7 +104,7 @@ type Process struct {
 	Start          int64 // since boot
 	UID            int
 	User, System   int64
-	Fraction       time.Duration // CPU time beyond User and System that its CPU clock counts
+	Fraction       time.Duration // CPU time in the CPU clock beyond User and System
 	CUser, CSystem int64
 	Exe            string // target of the link; no link if empty
 	Args           []string
@@ -107,11 +112,12 @@ type Process struct {
 	Resident       int64  // pages
 	LastCPU        int
 	IgnoresSIGCHLD bool
-	// Files are the open files that are shown. If it is nil, the directories fd and fdinfo are left out.
+	// Files are the open files. If it is nil, the directories fd and fdinfo are left out.
 	Files []OpenFile
 }
 
-// OpenFile is a descriptor of a process: its number, the target of its link in fd and the text of its file in fdinfo.
+// OpenFile is a descriptor of a process: its number, the target of its link in fd and the text of
+// its file in fdinfo.
 type OpenFile struct {
 	FD           int
 	Target, Info string
@@ -122,7 +128,7 @@ type Zone struct {
 	Name   string
 	Energy uint64
 	Max    uint64
-	// Counted is the energy that a Machine has added to the counter, however often that wrapped or was set.
+	// Counted is the energy that a Machine has added to the counter, without wraps and resets.
 	Counted uint64
 	// Shown replaces Energy in the file if it is not nil.
 	Shown *uint64
@@ -132,7 +138,8 @@ type Zone struct {
 	NoMax bool
 }
 
-// New returns a host with one CPU and an init process that booted 1,000 s ago. It is rendered below root.
+// New returns a host with one CPU and an init process, which booted 1,000 s ago. It is rendered
+// below root.
 func New(root string) *Host {
 	h := &Host{
 		Uptime:     1000 * time.Second,
@@ -168,7 +175,8 @@ func (h *Host) Now() time.Time {
 	return reading(h.Booted.Add(h.Uptime+h.ClockStep), h.Uptime-h.Suspended)
 }
 
-// Run lets time pass. used is how many ticks of user time each process uses. The CPUs are idle for the rest.
+// Run lets time pass. used holds the ticks of user time that each process uses; the CPUs are idle
+// for the rest.
 func (h *Host) Run(d time.Duration, used map[int]int64) {
 	h.Uptime += d
 	idle := int64(d/Tick) * int64(h.CPUs)
@@ -180,8 +188,8 @@ func (h *Host) Run(d time.Duration, used map[int]int64) {
 	h.CPU.Idle += max(idle, 0)
 }
 
-// CPUClock returns the CPU clock of a process (clock_getcpuclockid(3)). The error is EINVAL if there is no such
-// process.
+// CPUClock returns the CPU clock of a process (clock_getcpuclockid(3)). The error is EINVAL if the
+// process does not exist.
 func (h *Host) CPUClock(pid int32) (time.Duration, error) {
 	p := h.Processes[int(pid)]
 	if p == nil {
@@ -270,7 +278,7 @@ func (h *Host) Render() error {
 	return r.err
 }
 
-// pruneProcesses removes the directories of processes that are gone.
+// pruneProcesses removes the directories of processes that no longer exist.
 func (h *Host) pruneProcesses(r *renderer) {
 	gone := !h.Cached
 	for pid := range h.processes {
@@ -287,7 +295,7 @@ func (h *Host) pruneProcesses(r *renderer) {
 	}
 }
 
-// same reports whether o is shown in the same way, apart from its descriptors.
+// same reports whether o renders as p does, apart from its descriptors.
 func (p *Process) same(o *Process) bool {
 	return p.Parent == o.Parent && p.Comm == o.Comm && p.State == o.State && p.Threads == o.Threads && p.Kernel == o.Kernel &&
 		p.Start == o.Start && p.User == o.User && p.System == o.System && p.CUser == o.CUser && p.CSystem == o.CSystem &&
@@ -315,7 +323,7 @@ func (h *Host) renderFiles(r *renderer) {
 // renderer writes files below a root and keeps the first error.
 type renderer struct {
 	root    string
-	written map[string]string // content by name if Cached, else nil
+	written map[string]string // content by name; nil if not Cached
 	err     error
 }
 
@@ -349,7 +357,7 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	r.link(filepath.Join(dir, "exe"), p.Exe)
 }
 
-// files writes a process's descriptors, and removes those that were closed.
+// files writes a process's descriptors, and removes the closed ones.
 func (r *renderer) files(dir string, files []OpenFile) {
 	for _, f := range files {
 		number := strconv.Itoa(f.FD)
@@ -387,9 +395,10 @@ func (r *renderer) write(name, content string) {
 	r.fail(err)
 }
 
-// overwrite replaces the content of a file that had a number of bytes before. A reader never sees an empty file, but
-// between the write and the truncation to a shorter content it sees the end of the old one. No new file is renamed to
-// path, because readers keep descriptors open, as of the kernel's files.
+// overwrite replaces the content of a file whose old content had the length before. A reader never
+// sees an empty file, but if the new content is shorter, it can see the end of the old one until
+// the file is truncated. The file is not replaced by renaming, because readers keep descriptors
+// open, as they do with the kernel's files.
 func overwrite(path, content string, before int) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -427,8 +436,8 @@ func (r *renderer) link(name, target string) {
 	r.fail(err)
 }
 
-// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it,
-// as the kernel removes them.
+// goneCgroups returns the rendered cgroups that no longer exist, children first: the kernel removes
+// them in this order.
 func (h *Host) goneCgroups() (gone []string) {
 	for path := range h.shownCgroups {
 		if _, ok := h.Cgroups[path]; !ok {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests parse the rendered trees with prometheus/procfs. The tests of the receiver's own readers rely on the
-// trees being like a kernel's.
+// These tests parse the rendered trees with prometheus/procfs. The tests of the receiver's readers
+// rely on trees that look like a kernel's.
 
 func render(t testing.TB, h *Host) procfs.FS {
 	t.Helper()

@@ -12,14 +12,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Kernel shows a machine's tasks as the BPF programs do on a real kernel: each with its cgroup, its hardware events and
-// its CPU time in nanoseconds, the final CPU time of each task that ends, and each cgroup that is created.
+// Kernel reports a machine's tasks as the BPF programs do on a real kernel: each task with its
+// cgroup, its hardware events and its CPU time in nanoseconds, the final CPU time of each task that
+// ends, and each cgroup that is created.
 type Kernel struct {
-	// Fails is how many reads of the list fail from now on.
+	// Fails is the number of next reads of the list that fail.
 	Fails int
-	// Late is how many ends are reported one read later.
+	// Late is the number of next reads that report no ends; later reads report them.
 	Late int
-	// Loses is how many ends do not fit in the buffer.
+	// Loses is the number of next ends that do not fit in the buffer.
 	Loses int
 	// Lost counts the ends that did not fit.
 	Lost int
@@ -36,11 +37,11 @@ type Kernel struct {
 	lost     tasks.Lost // since the last Drain
 	domains  []int32    // by CPU; nil if CPU time is not divided by domain
 	slices   []tasks.Slice
-	placed   map[*Task][]time.Duration // of tasks that used several CPUs: Task.Slices at the last listing
+	placed   map[*Task][]time.Duration // of tasks on several CPUs: Task.Slices at the last listing
 	at       time.Duration             // of the last listing
 }
 
-// NewKernel returns the kernel of a machine. A machine has one.
+// NewKernel returns the kernel of a machine. A machine has one kernel.
 func NewKernel(m *Machine) *Kernel {
 	k := &Kernel{machine: m, placed: map[*Task][]time.Duration{}}
 	m.ended = k.note
@@ -67,13 +68,13 @@ func (k *Kernel) wake() {
 	}
 }
 
-// SetDomains sets the domain of each CPU, and divides CPU time by domain from now on.
+// SetDomains sets the domain of each CPU. From then on CPU time is divided by domain.
 func (k *Kernel) SetDomains(of []int32) error {
 	k.domains = of
 	return nil
 }
 
-// weights returns the task's CPU time by domain, or nil if it is not divided.
+// weights returns the task's CPU time by domain, or nil before SetDomains.
 func (k *Kernel) weights(t *Task) []uint64 {
 	if k.domains == nil {
 		return nil
@@ -90,10 +91,10 @@ func (k *Kernel) weights(t *Task) []uint64 {
 
 func (k *Kernel) spreads(t *Task) bool { return k.Spreads && t.PID%2 == 0 && k.domains != nil }
 
-// Now returns the clock that start times are measured with.
+// Now returns the clock of the start times.
 func (k *Kernel) Now() time.Duration { return k.machine.Now() }
 
-// List returns all processes, oldest first, and what changed since the last successful call.
+// List returns all processes, oldest first, and the changes since the last successful call.
 func (k *Kernel) List(bool) (tasks.Listing, error) {
 	if k.Fails > 0 {
 		k.Fails--
@@ -148,9 +149,9 @@ func (k *Kernel) addSlice(p *tasks.Process, cpu int, run uint64) {
 	p.Slice = uint32(len(k.slices) - 1)
 }
 
-// addSlices adds what the threads of a task used since the last listing. A thread counts for the
-// CPU that it was on last, so a task with one thread has no slices, and one with several has none
-// of another socket. A task that used more than one CPU's time has several.
+// addSlices adds the CPU time of a task's threads since the last listing. A thread counts for its
+// last CPU, so a task with one thread has no slices, and slices on other sockets are dropped. A
+// task that used more CPU time than one CPU provides has several threads.
 func (k *Kernel) addSlices(p *tasks.Process, t *Task) {
 	before := k.placed[t]
 	used := time.Duration(0)
@@ -191,8 +192,8 @@ func (k *Kernel) note(t *Task) {
 	})
 }
 
-// Drain calls yield for each process that ended since the last call. It returns the number and the CPU time of ended
-// processes that were lost.
+// Drain calls yield for each process that ended since the last call. It returns the number and the
+// CPU time of the lost ends.
 func (k *Kernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	if k.Late > 0 {
 		k.Late--
@@ -207,8 +208,8 @@ func (k *Kernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	return lost, nil
 }
 
-// DrainCgroups calls yield for each cgroup that was created since the last call. The first call yields all existing
-// cgroups.
+// DrainCgroups calls yield for each cgroup that was created since the last call. The first call
+// yields all existing cgroups.
 func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
 	for _, g := range k.created {
 		yield(g.id, g.path)

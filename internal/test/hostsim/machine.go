@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// Machine is a simulated computer that knows the true energy of each task. It has sockets with a power curve, and tasks
-// that run on them. Host shows what a kernel would show of it. Time passes in steps, and the same calls give the same
-// machine. A socket shows its clock rate unless that is the nominal one.
+// Machine is a simulated computer with the true energy of each task. It has sockets with a power
+// curve, and tasks that run on the sockets. Host renders the machine as a kernel would. Time passes
+// in steps, and the same calls give the same machine. A socket shows its clock rate unless it is
+// the nominal one.
 //
-// The physics: a socket's load is the CPU time of its tasks over that of its CPUs, each CPU second weighted by the
-// task's Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f). The package
-// draws its power at rest (Idle, Drift and Leakage) plus the difference between Curve at the load and at Curve's first
-// point. DRAM draws its own Idle plus the Memory watts of each running task. The power above rest is caused by the
-// running tasks in proportion to their weights. Without Uncore, a socket's energy is the sum of its idle energy, of its
-// tasks' energy and of its interrupts' energy.
+// The physics: a socket's load is the CPU time of its tasks divided by the CPU time of its CPUs.
+// Each CPU second is weighted by the task's Intensity and by the third power of the clock rate
+// (dynamic power is proportional to f·V², and V to f). The package draws its power at rest (Idle,
+// Drift and Leakage) plus the difference between Curve at the load and at Curve's first point. DRAM
+// draws its own Idle plus the Memory watts of each running task. The running tasks cause the power
+// above rest in proportion to their weights. Without Uncore, a socket's energy is the sum of its
+// idle energy, its tasks' energy and its interrupts' energy.
 //
-// On a socket with two threads a core, and on one with pinned tasks, each task runs on certain
-// CPUs; see cores. The time in which both threads of a core are busy has half of Socket.Siblings as
-// its weight on each. The socket's load is the sum of all weights over that of a machine that is
-// busy everywhere.
+// On a socket with two threads per core or with pinned tasks, each task runs on certain CPUs; see
+// cores. While both threads of a core are busy, each has half of Socket.Siblings as its weight. The
+// socket's load is then the sum of all weights divided by the weight of a socket with all CPUs
+// busy.
 type Machine struct {
 	Host    *Host
 	Sockets []*Socket
 	// Platform is the power of everything but the sockets, in W. Only the psys zone counts it.
 	Platform float64
-	// Uncore is the power that each package draws in addition while a task runs on any CPU of the machine, in W. The
-	// running tasks cause it in proportion to their CPU time.
+	// Uncore is additional power of each package while a task runs on any CPU of the machine, in W.
+	// The running tasks cause it in proportion to their CPU time.
 	Uncore float64
 	// PMU counts the hardware events of tasks, if it is not nil.
 	PMU *PMU
@@ -36,11 +38,11 @@ type Machine struct {
 	GPUs []*GPU
 	// Tasks are the live tasks, oldest first.
 	Tasks []*Task
-	// Steal, IOWait and IRQ are shares of all CPU time, 0 to 1. Interrupts are busy time without a task, and draw power
-	// as a task of Intensity 1 would.
+	// Steal, IOWait and IRQ are parts of all CPU time, 0 to 1. Interrupts are busy time without a
+	// task. They draw power as a task of Intensity 1 would.
 	Steal, IOWait, IRQ float64
 
-	// Hidden is the CPU times of offline CPUs, which /proc/stat omits.
+	// Hidden holds the CPU times of offline CPUs, which /proc/stat omits.
 	Hidden CPU
 
 	clocks       cpuClocks
@@ -53,7 +55,7 @@ type Machine struct {
 	psysFraction float64
 	registers    []*register
 	library      *Library
-	ended        func(*Task)   // called with each task that is gone
+	ended        func(*Task)   // called with each task that its parent has waited for
 	created      func(*cgroup) // called with each new cgroup
 	applied      func()        // called after each event of a Life
 }
@@ -71,8 +73,8 @@ func (c *cpuClocks) each(cpus int) CPU {
 	}
 }
 
-// NewMachine returns a machine that booted 1,000 s ago and runs only init. Its zones are package-<n>, with core and
-// dram below each. It is rendered below root.
+// NewMachine returns a machine that booted 1,000 s ago and runs only init. Its zones are
+// package-<n>, each with core and dram below it. It is rendered below root.
 func NewMachine(root string, sockets ...*Socket) *Machine {
 	m := &Machine{Host: New(root), Sockets: sockets, byPID: map[int]*Task{}, cgroups: map[string]*cgroup{}, nextPID: 2, maxPID: 32768}
 	m.Host.Cached = true
@@ -117,7 +119,7 @@ func (m *Machine) AddPlatform(watts float64) {
 	m.psys = m.addZone(fmt.Sprintf("intel-rapl:%d", len(m.Sockets)), "psys")
 }
 
-// LimitPIDs reuses process ids after n of them.
+// LimitPIDs sets the largest process ID. IDs are reused after it.
 func (m *Machine) LimitPIDs(most int) { m.maxPID, m.Host.MaxPID = most, most+1 }
 
 // Now returns the time since boot.
@@ -126,10 +128,11 @@ func (m *Machine) Now() time.Duration { return m.Host.Uptime }
 // Init returns the first process, which adopts orphans.
 func (m *Machine) Init() *Task { return m.Tasks[0] }
 
-// Find returns the task with a process id, or nil if there is none.
+// Find returns the task with a process ID, or nil if there is no such task.
 func (m *Machine) Find(pid int) *Task { return m.byPID[pid] }
 
-// Step lets time pass. If the tasks of a socket demand more CPUs than it has, they share them in proportion to demand.
+// Step lets time pass. If the tasks of a socket demand more CPUs than it has, they share the CPUs
+// in proportion to demand.
 func (m *Machine) Step(d time.Duration) {
 	seconds := d.Seconds()
 	have := max(1-m.Steal-m.IRQ, 0)
@@ -205,7 +208,8 @@ func (m *Machine) Step(d time.Duration) {
 	}
 }
 
-// stepUncore adds the energy of Uncore in a step to all packages and to the running tasks, and returns it, in µJ.
+// stepUncore adds the energy of Uncore in a step to all packages and to the running tasks, and
+// returns it, in µJ.
 func (m *Machine) stepUncore(seconds float64) float64 {
 	if m.Uncore == 0 {
 		return 0
@@ -233,7 +237,7 @@ func (m *Machine) stepUncore(seconds float64) float64 {
 	return all
 }
 
-// account adds d to the CPU times, ran of which tasks used.
+// account adds the CPU times of a step of length d. Tasks ran for ran of it.
 func (m *Machine) account(c *cpuClocks, cpus int, d, ran time.Duration) {
 	all := d * time.Duration(cpus)
 	part := func(share float64) time.Duration { return time.Duration(share * float64(all)) }

@@ -16,7 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// rising returns a socket of 4 CPUs that draws 20 W at rest and 80 W more at full load, and 3 W of DRAM.
+// rising returns a socket of 4 CPUs that draws 20 W at rest and 100 W at full load, and 3 W of
+// DRAM.
 func rising() *Socket {
 	return &Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: model.Curve{{Utilization: 0, Watts: 20}, {Utilization: 1, Watts: 100}}}
 }

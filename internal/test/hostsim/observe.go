@@ -4,7 +4,7 @@ package hostsim
 
 import "time"
 
-// Reads returns what a read of the zone's counter shows, in µJ.
+// Reads returns the value that a read of the zone's counter returns, in µJ.
 func (z *Zone) Reads() uint64 {
 	if z.Shown != nil {
 		return *z.Shown
@@ -20,16 +20,15 @@ func (s *Socket) Clock() float64 {
 	return s.clock
 }
 
-// CPUTimes returns the socket's CPU time since boot: what kept CPUs busy, what a hypervisor stole, and all.
+// CPUTimes returns the socket's CPU time since boot: busy, stolen by a hypervisor, and total.
 func (s *Socket) CPUTimes() (busy, stolen, total time.Duration) {
 	c := &s.clocks
 	busy = c.user + c.system + c.irq
 	return busy, c.steal, busy + c.steal + c.idle + c.ioWait
 }
 
-// Ran returns how many CPUs the task kept busy in the last step, and the part of that in which the
-// sibling thread of the core was busy, too. The latter is known where two busy siblings draw less
-// than two cores.
+// Ran returns how many CPUs the task kept busy in the last step, and the part of them with a busy
+// sibling. together is 0 if two busy siblings draw as much power as two cores.
 func (t *Task) Ran() (cpus, together float64) {
 	s := t.machine.Sockets[t.Socket]
 	if t.Demand == 0 {

@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// Registers describes energy registers that the hardware updates now and then, in units, as it does RAPL's. A read
-// shows what the register held at its last update.
+// Registers describes energy registers that the hardware updates at intervals and in units, like
+// RAPL's registers. A read returns the value at the last update.
 type Registers struct {
-	// Every is the mean time between two updates, and Jitter the largest deviation from it.
+	// Every is the mean interval between updates, Jitter the largest deviation from it.
 	Every, Jitter time.Duration
 	// Unit is the energy of one count in µJ.
 	Unit float64
-	// Late is the delay after which an update is shown.
+	// Late is the delay before an update is visible.
 	Late time.Duration
 }
 
-// register is that of one zone.
+// register is the register of one zone.
 type register struct {
 	Registers
 
 	zone   *Zone
 	random *rand.Rand
 	next   time.Duration // update, since boot
-	ends   []counted     // ends of the last steps, oldest first, from the last one before next
+	ends   []counted     // ends of steps, oldest first, from the last one before next
 }
 
-// counted is a value of a zone's counter, and the time since boot at which the zone had it.
+// counted is the value of a zone's counter at a time since boot.
 type counted struct {
 	at     time.Duration
 	energy uint64
 }
 
-// SetRegisters makes all zones that the machine has show registers of this kind from now on. It is for counters without
-// faults: it continues Zone.Counted, whatever Zone.Energy is set to.
+// SetRegisters makes all zones of the machine show such registers from now on. It is for counters
+// without faults: it continues Zone.Counted and ignores changes of Zone.Energy.
 func (m *Machine) SetRegisters(r Registers) {
 	m.registers = nil
 	for i, z := range m.zones() {
@@ -59,7 +59,8 @@ func (m *Machine) zones() (all []*Zone) {
 	return all
 }
 
-// step makes the updates that are shown by the end of a step. The zone's power is constant in a step.
+// step makes the updates that are visible by the end of a step. The zone's power is constant in a
+// step.
 func (r *register) step(ended time.Duration) {
 	r.ends = append(r.ends, counted{ended, r.zone.Counted})
 	shown := ended - r.Late
@@ -72,8 +73,8 @@ func (r *register) step(ended time.Duration) {
 	}
 }
 
-// energy returns what the zone had counted at a time, in µJ. It drops the ends of steps that later calls do not need:
-// the time must not be earlier than that of the last call.
+// energy returns the zone's count at a time, in µJ. Times must not decrease from call to call:
+// energy drops the ends of steps that later calls do not need.
 func (r *register) energy(at time.Duration) float64 {
 	for len(r.ends) > 2 && r.ends[1].at <= at {
 		r.ends = r.ends[1:]

@@ -18,7 +18,7 @@ func (m *Machine) Show() {
 		Nice: h.CPU.Nice, SoftIRQ: h.CPU.SoftIRQ, Guest: h.CPU.Guest, GuestNice: h.CPU.GuestNice,
 	}
 	h.EachCPU = h.EachCPU[:0]
-	if len(m.Sockets) > 1 || m.Sockets[0].cores != nil { // where all CPUs are the same they have no lines of their own
+	if len(m.Sockets) > 1 || m.Sockets[0].cores != nil { // CPU lines only if CPUs differ
 		for _, s := range m.Sockets {
 			h.EachCPU = s.eachCPU(h.EachCPU)
 		}
@@ -59,12 +59,12 @@ func (m *Machine) Show() {
 	}
 }
 
-// page is the size of a memory page in bytes. nominal is the clock rate that is 1 in Frequency, in kHz.
+// page is the size of a memory page in bytes. nominal is the nominal clock rate in kHz.
 var page = uint64(os.Getpagesize())
 
 const nominal = 3_000_000
 
-// cpuOf returns the CPU where the task ran last: its own if it is pinned, and else one of its socket.
+// cpuOf returns the task's last CPU: its own if it is pinned, otherwise one of its socket.
 func (m *Machine) cpuOf(t *Task) int {
 	s := m.Sockets[t.Socket]
 	switch {
@@ -89,8 +89,8 @@ func (s *Socket) eachCPU(to []CPU) []CPU {
 	return to
 }
 
-// chargeNode charges a cgroup with a task's memory on a node. A machine with one socket does not
-// distinguish nodes.
+// chargeNode charges a cgroup with a task's memory on a node. A machine with one socket has no
+// nodes.
 func (m *Machine) chargeNode(path string, t *Task) {
 	if len(m.Sockets) < 2 {
 		return
@@ -119,7 +119,8 @@ func (m *Machine) Render() error {
 	return m.Host.Render()
 }
 
-// RenderSensors writes what the drivers of cards show in sysfs, for meters that read between two renders.
+// RenderSensors writes the sysfs files of the cards' drivers, for meters that read between two
+// renders.
 func (m *Machine) RenderSensors() error {
 	for _, g := range m.GPUs {
 		g.show(m.Host)

@@ -13,32 +13,33 @@ import (
 type Socket struct {
 	// CPUs is the number of logical CPUs.
 	CPUs int
-	// Threads is the number of hardware threads of a core, 1 or 2. 0 is 1. With 2, the CPUs i and i + CPUs/2 of the
-	// socket are the siblings of a core.
+	// Threads is the number of hardware threads per core, 1 or 2. 0 means 1. With 2, the CPUs i and
+	// i + CPUs/2 of the socket are siblings.
 	Threads int
-	// Siblings is the power of a core whose two threads are busy, relative to one of which one is. 0 is 2: the
-	// threads draw power as cores of their own would.
+	// Siblings is the power of a core with two busy threads, relative to a core with one. 0 means
+	// 2: each thread draws the power of a core.
 	Siblings float64
-	// Idle is the power of the package at rest, DRAMIdle that of its memory, in W.
+	// Idle and DRAMIdle are the power of the package and of its memory at rest, in W.
 	Idle, DRAMIdle float64
 	// Curve is the package's power by load. Only the difference to its first point counts.
 	Curve model.Curve
-	// Frequency returns the clock rate relative to the nominal one at a utilization of 0 to 1. If it is nil the rate is
-	// always 1.
+	// Frequency returns the clock rate relative to the nominal one at a utilization of 0 to 1. Nil
+	// means the nominal rate.
 	Frequency func(utilization float64) float64
-	// Turbo sets the clock rate instead, if it is not nil.
+	// Turbo replaces Frequency if it is not nil.
 	Turbo *Turbo
-	// Drift returns by how much the package's power at rest differs from Idle at a time since boot, in W. Nil is no
-	// drift.
+	// Drift returns the difference of the package's power at rest from Idle at a time since boot,
+	// in W. Nil means no drift.
 	Drift func(at time.Duration) float64
 	// Leakage is further power at rest, or nil.
 	Leakage *Leakage
 	// Package, Core and DRAM are the zones, or nil. Core is inside Package.
 	Package, Core, DRAM *Zone
 
-	// Energy is the total energy of package and DRAM, and Idled the part of it that was drawn at rest, in µJ.
+	// Energy is the total energy of package and DRAM, Idled the part of it drawn at rest, in µJ.
 	Energy, Idled Energies
-	// Interrupts is the part of the package's energy that interrupts caused, in µJ. It belongs to no task.
+	// Interrupts is the part of the package's energy caused by interrupts, in µJ. It belongs to no
+	// task.
 	Interrupts float64
 
 	fraction Energies // of a µJ, not yet counted
@@ -51,13 +52,13 @@ type Socket struct {
 	ran      time.Duration
 	clocks   cpuClocks
 	first    int    // number of the first CPU
-	cores    *cores // nil if it makes no difference where tasks run
+	cores    *cores // nil if the power does not depend on the tasks' CPUs
 }
 
 // Energies are energies by zone kind, in µJ.
 type Energies struct{ Package, DRAM float64 }
 
-// Add adds both energies of f.
+// Add adds both energies of o.
 func (e *Energies) Add(o Energies) { e.Package += o.Package; e.DRAM += o.DRAM }
 
 // coreShare is the share of the cores in a package's dynamic power.
@@ -92,8 +93,8 @@ func (s *Socket) rest(at time.Duration) float64 {
 	return watts
 }
 
-// step computes the socket's energy of a step that begins at a time since boot, in µJ. It sets the energy per unit of
-// weight for the package and for memory.
+// step returns the socket's energy of a step that begins at a time since boot, in µJ. It sets the
+// package energy per unit of weight.
 func (s *Socket) step(at time.Duration, seconds, irq float64) (used float64) {
 	rest := s.rest(at)
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
@@ -146,7 +147,7 @@ func (s *Socket) above(load float64) float64 {
 		return 0
 	}
 	base := s.Curve[0].Watts
-	if load > 1 { // more than all CPUs draw at the nominal clock rate
+	if load > 1 { // above full load at the nominal clock rate
 		return (s.Curve.Watts(1) - base) * load
 	}
 	return s.Curve.Watts(load) - base

@@ -19,43 +19,43 @@ type Task struct {
 	Demand float64
 	// Intensity is the power per CPU second relative to other tasks. Spawn sets 1.
 	Intensity float64
-	// IPC is the number of instructions per cycle relative to the task's program; see PMU. Spawn sets 1.
+	// IPC is the number of instructions per cycle relative to the program's; see PMU. Spawn sets 1.
 	IPC float64
 	// Memory is the DRAM power while one CPU runs the task, in W.
 	Memory float64
 	// Resident is the resident memory in bytes, which is charged to the task's cgroup.
 	Resident uint64
-	// MemorySocket is the socket to which the memory belongs that the task holds and uses. Spawn sets -1: that on
-	// which the task runs.
+	// MemorySocket is the socket of the memory that the task holds and uses. Spawn sets -1, for the
+	// socket on which the task runs.
 	MemorySocket int
 	Cgroup       string // path in the v2 hierarchy
 
-	// Used is the CPU time so far, in ns.
+	// Used is the CPU time, in ns.
 	Used time.Duration
 	// Waited is the CPU time of the children that the task has waited for.
 	Waited time.Duration
-	// Energy is the energy that the task has caused so far, in µJ.
+	// Energy is the energy that the task has caused, in µJ.
 	Energy Energies
 	// Events are the hardware events of the task. They are 0 on machines without a PMU.
 	Events Events
 	// Execs counts the executed programs. A child starts with the count of its parent.
 	Execs uint64
-	// Zombie states that the task has ended and its parent has not waited for it.
+	// Zombie is true after the task has ended and before its parent waits for it.
 	Zombie bool
-	// Adopted states that the task's parent ended first.
+	// Adopted is true if the task's parent ended first.
 	Adopted bool
 
 	stirred  time.Duration // see stir
-	kept     bool          // events of a Life leave it alone
+	kept     bool          // events of a Life do not change it
 	machine  *Machine
 	group    *cgroup
 	process  *Process
 	fraction float64 // of a ns
 	pin      int     // CPU within the socket, or -1
-	run      float64 // CPUs that it keeps busy in this step
-	weight   float64 // run without the part that siblings take
+	run      float64 // CPUs that the task keeps busy in this step
+	weight   float64 // run, reduced by the effect of busy siblings
 	slices   []Slice
-	last     int // of slices: where it ran last
+	last     int // index of slices: the last CPU
 	contexts []*Context
 }
 
@@ -72,7 +72,7 @@ func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
 }
 
 // Spawn creates a child of t in the same cgroup, on the same socket and CPU and with the same
-// program. It returns nil if no process id is free.
+// program. It returns nil if all process IDs are in use.
 func (t *Task) Spawn() *Task {
 	m := t.machine
 	pid := m.freePID()
@@ -92,8 +92,8 @@ func (t *Task) Spawn() *Task {
 	return c
 }
 
-// stir makes the CPU clock of the task, and the counter of its cgroup, show that it ran: it ended, created a child or
-// waited for one. Nothing else counts that time.
+// stir adds a microsecond to the CPU clock of the task and to its cgroup's counter, as a sign that
+// the task ran: it ended, created a child or waited for one. Used does not include that time.
 func (t *Task) stir() {
 	t.stirred += time.Microsecond
 	t.group.stirred += time.Microsecond
@@ -128,10 +128,10 @@ func (t *Task) Move(path string) {
 	t.group.live++
 }
 
-// Shown returns the process as the kernel shows it. Callers may change threads, name and state.
+// Shown returns the process as the kernel shows it. Callers may change its threads, name and state.
 func (t *Task) Shown() *Process { return t.process }
 
-// Exit ends the task. Init adopts its children. It is a zombie until Reap.
+// Exit ends the task, which is a zombie until Reap. Init adopts its children.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
 	t.stir()
@@ -146,8 +146,8 @@ func (t *Task) Exit() {
 	}
 }
 
-// Reap makes the parent wait for an exited task, which is then gone. Its CPU time is added to the parent's Waited,
-// unless the parent ignores SIGCHLD.
+// Reap makes the parent wait for an exited task and removes the task. Its CPU time is added to the
+// parent's Waited, unless the parent ignores SIGCHLD.
 func (t *Task) Reap(ignored bool) {
 	m := t.machine
 	if parent := m.Find(t.Parent); parent != nil && !ignored {
@@ -170,11 +170,12 @@ type Slice struct {
 	Used time.Duration
 }
 
-// Pin makes the task run on one logical CPU of its socket, counted from 0. A negative number lets it run on all.
+// Pin makes the task run on one logical CPU of its socket, counted from 0. A negative number
+// removes the restriction.
 func (t *Task) Pin(cpu int) { t.pin = max(cpu, -1) }
 
-// Slices returns where the task used its CPU time, in the order of its first use. The slices add up to Used. They are
-// valid until the next step.
+// Slices returns the task's CPU time by CPU, in the order of first use. The slices add up to Used.
+// They are valid until the next step.
 func (t *Task) Slices() []Slice { return t.slices }
 
 func (t *Task) memorySocket() int {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// renderTopology writes where the CPUs are: in sys/devices/system/cpu, and by NUMA node in sys/devices/system/node.
+// renderTopology writes the positions of the CPUs: to sys/devices/system/cpu, and by NUMA node to
+// sys/devices/system/node.
 func (h *Host) renderTopology(r *renderer) {
 	same := func(a, b Place) bool {
 		return a.Package == b.Package && a.Die == b.Die && slices.Equal(a.Siblings, b.Siblings)
@@ -51,7 +52,7 @@ func (h *Host) online(cpus []int) []int {
 	return slices.DeleteFunc(slices.Clone(cpus), func(cpu int) bool { return cpu >= h.CPUs })
 }
 
-// cpuList formats ascending numbers as the kernel does, with a range for two and more in a row: 0-3,8.
+// cpuList formats ascending numbers as the kernel does, with ranges for consecutive numbers: 0-3,8.
 func cpuList(numbers []int) string {
 	var b strings.Builder
 	for i := 0; i < len(numbers); {

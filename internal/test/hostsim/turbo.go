@@ -7,20 +7,22 @@ import (
 	"time"
 )
 
-// Turbo sets a socket's clock rate by its busy cores and its recent power, as RAPL's long-term limit (PL1) does.
+// Turbo sets a socket's clock rate by its busy cores and its recent power, like RAPL's long-term
+// limit (PL1).
 type Turbo struct {
-	// One and All are the rates with at most one busy core and with all of them, relative to the nominal rate. The rate
-	// falls linearly with the busy cores in between.
+	// One and All are the rates with at most one busy core and with all cores busy, relative to the
+	// nominal rate. In between, the rate is linear in the busy cores.
 	One, All float64
-	// Limit is the power of the package, in W, above which its average of the last Window may not stay. The rate falls
-	// to what keeps the package at the limit once the average has reached it.
+	// Limit is the power of the package, in W, that its average of the last Window may not exceed.
+	// Once the average has reached it, the rate falls until the package's power is at the limit.
 	Limit  float64
 	Window time.Duration
 
 	average float64
 }
 
-// rate returns the clock rate of a socket in which so many cores are busy. power returns the package's power at a rate.
+// rate returns the clock rate of a socket with a number of busy cores. power returns the package's
+// power at a rate.
 func (t *Turbo) rate(busy, cores float64, power func(rate float64) float64) float64 {
 	rate := t.One
 	if busy > 1 && cores > 1 {

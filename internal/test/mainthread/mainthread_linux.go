@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxThreads is the number of threads after which Run gives up. Threads are created only while all others are in use,
-// so it exceeds the number of threads of a test.
+// maxThreads is the number of threads after which Run gives up. Threads are created only while all
+// others are in use, so it exceeds the number of threads of a test.
 const maxThreads = 1000
 
-// Run calls f on the main thread, in a goroutine that is locked to it, and returns when f has returned. The test fails
-// if another goroutine is locked to the main thread.
+// Run calls f on the main thread, in a goroutine that is locked to it, and returns after f has
+// returned. The test fails if another goroutine is locked to the main thread.
 func Run(t *testing.T, f func()) {
 	t.Helper()
 	release := make(chan struct{})

@@ -2,9 +2,9 @@
 
 package rules
 
-// Alumet is the rule of Alumet's plugin energy-estimation-tdp: TDP · CPU time / CPUs, for each
-// consumer as for the node. It needs no counter and says nothing of memory. It reads procfs every 5
-// s.
+// Alumet is the rule of Alumet's plugin energy-estimation-tdp: TDP · CPU time / CPUs, both for each
+// consumer and for the node. It reads procfs every 5 s. It needs no energy counter and has no rule
+// for memory.
 type Alumet struct{ Machine Machine }
 
 // Observe returns the consumers' energies.

@@ -2,10 +2,10 @@
 
 package rules
 
-// CEEMS is the rule of CEEMS (cmd/ceems_tool/rules/cpu-rapl.rules): the packages' energy by the CPU
-// time of a unit, a cgroup, in the busy time of the node, and the DRAM's by its memory in the
-// memory in use. Active and idle energy are one. It has no interval of its own; the lab scrapes it
-// every 15 s.
+// CEEMS is the rule of CEEMS (cmd/ceems_tool/rules/cpu-rapl.rules). A unit, a cgroup, gets the
+// packages' energy in proportion to its CPU time in the busy time of the node, and DRAM energy in
+// proportion to its memory in the memory in use. The rule does not separate active and idle energy.
+// CEEMS has no interval of its own; the simulator runs it every 15 s.
 type CEEMS struct{}
 
 // Observe returns the units' energies. The whole is all energy.

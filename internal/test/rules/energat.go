@@ -4,12 +4,12 @@ package rules
 
 import "math"
 
-// EnergAt is the rule of EnergAt (energat/tracer.py; HotCarbon 2023): of what a socket used above
-// its base power, which is measured on the idle machine, a traced application has share^0.3, and of
-// its DRAM's share^0.2. The share of the package is that of its CPU time in the socket's, placed by
-// where its threads ran last every 10 ms; the share of the DRAM is that of its private memory in
-// what is used of the NUMA node. Each application is traced on its own, so the parts of several do
-// not add up to the whole.
+// EnergAt is the rule of EnergAt (energat/tracer.py; HotCarbon 2023). It measures the base power of
+// each socket on the idle machine first. Of the energy above the base, a traced application has
+// share^0.3 of the package and share^0.2 of the DRAM. The package share is the application's CPU
+// time in the socket's CPU time, by the last CPU of its threads every 10 ms. The DRAM share is its
+// private memory in the used memory of the NUMA node. Each application is traced separately, so the
+// parts of several applications do not add up to the whole.
 type EnergAt struct{ Machine Machine }
 
 // The exponents are γ and δ of the paper, as in configs/default.py.
@@ -18,7 +18,8 @@ const (
 	energatMemory = 0.2
 )
 
-// Observe returns the energies of the users, each traced alone. The whole is the energy above the base.
+// Observe returns the energies of the users, each traced separately. The whole is the energy above
+// the base.
 func (e EnergAt) Observe(i *Interval) Report {
 	r := Report{Parts: make([]Energy, len(i.Users))}
 	for s, socket := range i.Sockets {

@@ -2,10 +2,10 @@
 
 package rules
 
-// Kavanagh is the second of the rules that Kavanagh and Djemame propose for virtual machines (Rapid
-// and accurate energy models through calibration with IPMI and RAPL, 2019): the energy above that
-// of the idle host, which is measured before, by CPU utilization. Idle energy goes to all evenly
-// and is left out here. Utilization is a mean over a minute.
+// Kavanagh is the second rule of Kavanagh and Djemame for virtual machines (Rapid and accurate
+// energy models through calibration with IPMI and RAPL, 2019): the energy above the idle host's, in
+// proportion to CPU utilization. The power of the idle host is measured before. Utilization is a
+// mean over a minute. The rule divides idle energy evenly; that part is left out here.
 type Kavanagh struct{ Machine Machine }
 
 // Observe returns the energies above idle.

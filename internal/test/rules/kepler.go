@@ -2,9 +2,9 @@
 
 package rules
 
-// Kepler is the rule of Kepler from 0.10 (internal/monitor): active energy is the energy multiplied
-// by the busy part of all CPU time, where stolen time is busy, and a process has the part of its
-// CPU time in that of all running processes. Everything is read from procfs, every 5 s.
+// Kepler is the rule of Kepler from 0.10 (internal/monitor). Active energy is the energy multiplied
+// by the busy part of all CPU time, and stolen time counts as busy. Active energy is divided among
+// the running processes in proportion to CPU time. All values are read from procfs, every 5 s.
 type Kepler struct{}
 
 // Observe returns the active energies.

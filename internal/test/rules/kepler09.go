@@ -4,11 +4,12 @@ package rules
 
 import "math"
 
-// Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy
-// is the lowest that was seen, of intervals with no more CPU time than the last that lowered it;
-// the rest is dynamic and goes to processes by instructions, and that of DRAM by cache misses, rounded
-// up to mJ, or evenly if nothing was used. Without hardware counters, CPU time stands in. All are from
-// BPF, every 3 s. Idle energy goes to all processes evenly and is left out here.
+// Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model). A socket's idle power
+// is the lowest power of an interval with at most the CPU time of the last interval that lowered
+// it. The remaining, dynamic energy is divided by instructions, for DRAM by cache misses, rounded
+// up to mJ. CPU time replaces events without hardware counters. If the total is 0, the energy is
+// divided by the number of processes. BPF programs count, every 3 s. Idle energy is divided evenly;
+// that part is left out here.
 type Kepler09 struct {
 	idle []Energy // W by socket
 	used float64  // CPUs in use when idle was seen
@@ -48,5 +49,5 @@ func (k *Kepler09) Observe(i *Interval) Report {
 	return Report{Whole: dynamic.Sum(), Parts: parts}
 }
 
-// milli rounds J up to whole mJ.
+// milli rounds joules up to whole mJ.
 func milli(joules float64) float64 { return math.Ceil(joules*1000) / 1000 }

@@ -5,11 +5,11 @@ package rules
 import "slices"
 
 // KubeWatt is the rule of KubeWatt (estimator/ContainerPowerEstimator.java,
-// initializer/BootstrapInitializer.java): static power is the constant of a straight line through
-// samples of power and CPU use, once every tenth of the utilization from 20 to 80 % has at least
-// half the samples of the fullest; dynamic power goes to containers by their CPU use. It is asked
-// every 15 s here. It reads a BMC; the lab's machines have none, so it gets the counters. It knows
-// containers only; every workload counts as one.
+// initializer/BootstrapInitializer.java). Static power is the constant of a straight line through
+// samples of power and CPU use. The line needs samples in every tenth of the utilization from 20 to
+// 80 %: at least half as many as in the tenth with the most. Dynamic power goes to containers by
+// their CPU use, every 15 s here. KubeWatt reads a BMC; here it gets the energy counters instead.
+// It handles containers only, so every workload counts as one.
 type KubeWatt struct {
 	Machine Machine
 
@@ -23,10 +23,10 @@ type sample struct {
 	watts Energy
 }
 
-// round is the number of samples after which KubeWatt looks whether they suffice: 30 minutes of one every 15 s.
+// round is the number of samples between two checks for enough samples: 30 minutes at 15 s.
 const round = 120
 
-// Observe returns the dynamic energies, nothing before static power is known.
+// Observe returns the dynamic energies. They are zero before static power is calibrated.
 func (k *KubeWatt) Observe(i *Interval) Report {
 	r := Report{Parts: make([]Energy, len(i.Users))}
 	if !k.calibrated {
@@ -38,7 +38,8 @@ func (k *KubeWatt) Observe(i *Interval) Report {
 		return r
 	}
 	e, static := i.Energy(), k.static.Sum()*i.Seconds
-	// The power of the node is one figure. The parts of package and DRAM follow what both used.
+	// The power of the node is one figure. Package and DRAM get parts in proportion to their
+	// energy.
 	dynamic := e.Times(over(max(e.Sum()-static, 0), e.Sum()))
 	return Report{Whole: dynamic.Sum(), Parts: i.shared(dynamic, cpu)}
 }
@@ -62,7 +63,7 @@ func (k *KubeWatt) suffice() bool {
 	return most > 0
 }
 
-// taken returns the samples for the line: on a machine with two threads a core, those with at most
+// taken returns the samples for the line. With two threads per core it drops samples with more than
 // half of the CPUs in use.
 func (k *KubeWatt) taken() []sample {
 	if k.Machine.Threads < 2 {

@@ -2,11 +2,11 @@
 
 package rules
 
-// METRION is the energy attribution model of METRION (arXiv 2512.06806): of each socket, the energy
-// above idle goes to threads by the cycles that they ran there, and two threads that run on one
-// core at the same time draw 1.15 times what one draws, each half. Idle energy goes to all threads
-// evenly and is left out here. DRAM goes to threads by cache misses, or by cycles if no misses are
-// counted.
+// METRION is the energy attribution model of METRION (arXiv 2512.06806). The energy of a socket
+// above idle goes to threads in proportion to their cycles there. Two threads that run on one core
+// at the same time draw 1.15 times the power of one; each gets half. DRAM energy goes to threads by
+// cache misses, or by cycles without counted misses. Idle energy is divided evenly; that part is
+// left out here.
 type METRION struct{ Machine Machine }
 
 // metrionTogether is the power of two busy siblings relative to one.

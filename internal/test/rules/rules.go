@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules holds the attribution rules of other tools, each as its source has it, so that the
-// simulator can run them next to the receiver's rules. A rule is a function of the quantities that
-// its tool reads in one of its intervals; some rules train a model. Each rule names the inputs that
-// the simulator lacks.
+// Package rules contains the attribution rules of other tools, after their source code, so that the
+// simulator can run them next to the receiver's rules. A rule is a function of the values that its
+// tool reads in an interval; some rules train a model. Each rule's comment names the inputs that
+// the simulator does not have.
 package rules
 
 // Energy is energy by zone kind, in J.
@@ -22,17 +22,17 @@ func (e Energy) Times(f float64) Energy { return Energy{e.Package * f, e.DRAM * 
 type Machine struct {
 	// CPUs is the number of logical CPUs.
 	CPUs int
-	// Threads is the number of hardware threads of a core. 0 is 1.
+	// Threads is the number of hardware threads per core. 0 means 1.
 	Threads int
-	// TDP is that of all packages together, in W.
+	// TDP is the sum over all packages, in W.
 	TDP float64
 	// Rest is the power at rest of each socket, in W, for tools that measure an idle machine first.
 	Rest []Energy
 }
 
-// Interval holds the values that can be read of a machine between two readings of a tool.
+// Interval holds the values that a tool can read on a machine between two of its readings.
 type Interval struct {
-	// Seconds is its length.
+	// Seconds is the length of the interval.
 	Seconds float64
 	Sockets []Socket
 	Users   []User
@@ -40,10 +40,9 @@ type Interval struct {
 
 // Socket is a package with its memory.
 type Socket struct {
-	// Energy is the energy that the counters counted.
+	// Energy is the energy by the counters.
 	Energy Energy
-	// Busy is the CPU time that was neither idle, nor waiting for I/O, nor stolen, and Steal the
-	// stolen time, in s.
+	// Busy is the CPU time without idle, I/O wait and stolen time, Steal the stolen time, in s.
 	Busy, Steal float64
 	// Total is all CPU time, in s.
 	Total float64
@@ -51,15 +50,17 @@ type Socket struct {
 	Memory float64
 }
 
-// User is a workload, or everything on the machine that belongs to none.
+// User is a workload, or all of the machine outside workloads.
 type User struct {
-	// Ticks is the CPU time in s that procfs shows of the processes that exist at the end of the interval, in whole ticks.
+	// Ticks is the CPU time in s by procfs, in whole ticks, of the processes that exist at the end
+	// of the interval.
 	Ticks float64
-	// CPU is the exact CPU time in s, with processes that have ended: what a cgroup counts, or a program in the kernel.
+	// CPU is the exact CPU time in s, including exited processes, as a cgroup or a BPF program
+	// counts.
 	CPU float64
-	// Processes is how many exist at the end.
+	// Processes is the number of processes at the end.
 	Processes int
-	// On is its part on each socket.
+	// On holds the usage of each socket.
 	On []Part
 }
 
@@ -67,14 +68,14 @@ type User struct {
 type Part struct {
 	// CPU is the exact CPU time in s.
 	CPU float64
-	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for
-	// the CPU where it ran last.
+	// Last is the part of Ticks on the socket, if each process is sampled every 10 ms for its last
+	// CPU.
 	Last float64
 	// Cycles is CPU time multiplied by the clock rate relative to the nominal one.
 	Cycles float64
-	// Alone is the part of Cycles in which the sibling thread of the core was not busy.
+	// Alone is the part of Cycles while the sibling thread of the core was not busy.
 	Alone float64
-	// Instructions and Misses are the instructions and the cache misses. They are 0 if they are not counted.
+	// Instructions and Misses are the instructions and the cache misses, 0 without counters.
 	Instructions, Misses float64
 	// Memory is the resident memory on the socket, in bytes.
 	Memory float64
@@ -82,20 +83,20 @@ type Part struct {
 
 // Report is a tool's result for an interval.
 type Report struct {
-	// Whole is the tool's own figure of the node that Parts are parts of.
+	// Whole is the tool's own figure of the node, which Parts divide.
 	Whole float64
-	// Parts are the energies of the interval's users. If the rule divides active and idle energy
-	// apart, they are active energy.
+	// Parts are the energies of the interval's users: active energy, if the rule separates active
+	// and idle energy.
 	Parts []Energy
-	// Unattributed is the energy that the rule would assign to busy CPU time and memory that belong
-	// to no user: those of interrupts, and of exited processes. It is zero if the rule divides all
-	// energy among the users.
+	// Unattributed is the energy that the rule would assign to busy CPU time and memory outside all
+	// users: of interrupts, and of exited processes. It is zero if the rule divides all energy
+	// among the users.
 	Unattributed Energy
 }
 
 // Rule is the attribution rule of a tool.
 type Rule interface {
-	// Observe returns what the tool reports for an interval. Intervals follow each other.
+	// Observe returns the tool's report for an interval. Intervals follow each other.
 	Observe(i *Interval) Report
 }
 
@@ -115,14 +116,14 @@ func (i *Interval) busy() (busy, steal, total float64) {
 	return busy, steal, total
 }
 
-// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an
-// interval with ticks of the one before.
+// rest returns the busy CPU time of all sockets less the CPU time of the users. It may be below 0,
+// because ticks of the previous interval can count in this one.
 func (i *Interval) rest(of func(*User) float64) float64 {
 	busy, _, _ := i.busy()
 	return busy - i.sum(of)
 }
 
-// sum returns the sum of a figure of all users.
+// sum returns the sum of a figure over all users.
 func (i *Interval) sum(of func(*User) float64) (sum float64) {
 	for u := range i.Users {
 		sum += of(&i.Users[u])
@@ -130,7 +131,8 @@ func (i *Interval) sum(of func(*User) float64) (sum float64) {
 	return sum
 }
 
-// shared returns energy shared in proportion to a figure of the users. Nothing is shared if all figures are 0.
+// shared divides energy in proportion to a figure of the users. All parts are 0 if all figures are
+// 0.
 func (i *Interval) shared(e Energy, of func(*User) float64) []Energy {
 	parts := make([]Energy, len(i.Users))
 	if sum := i.sum(of); sum > 0 {
@@ -145,8 +147,8 @@ func ticks(u *User) float64 { return u.Ticks }
 
 func cpu(u *User) float64 { return u.CPU }
 
-// counted returns a function of the events of a user on a socket, or on all sockets if the number is
-// negative. If no user has any, it returns otherwise.
+// counted returns a function that returns the events of a user on a socket, or on all sockets if
+// the socket is negative. It returns otherwise if no user has any event.
 func (i *Interval) counted(socket int, event func(*Part) float64, otherwise func(*User) float64) func(*User) float64 {
 	of := func(u *User) (n float64) {
 		for s := range u.On {

@@ -13,9 +13,9 @@ import (
 // machine has 4 CPUs on one socket.
 var machine = Machine{CPUs: 4, TDP: 120, Rest: []Energy{{40, 2}}}
 
-// interval is 10 s in which two users had half of the CPUs. A part of the second user's processes
-// has ended, and its clock rate is half the nominal one. The sibling of the first is busy half of
-// the time.
+// interval is 10 s long. Two users have half of the CPUs. Some of the second user's processes
+// have ended, and it ran at half the nominal clock rate. The sibling of the first user's CPU is
+// busy half of the time.
 func interval() *Interval {
 	return &Interval{
 		Seconds: 10,
@@ -102,7 +102,7 @@ func TestNoRuleGivesLessThanNothing(t *testing.T) {
 	}
 }
 
-// Ticks of the interval before may make the CPU time of an application more than that of the socket.
+// Ticks of the previous interval can make an application's CPU time exceed the socket's.
 func TestEnergAtGivesAnApplicationNoMoreThanAll(t *testing.T) {
 	i := interval()
 	i.Users[0].On[0].Last, i.Users[0].On[0].Memory = 20.01, 9e9
@@ -121,7 +121,7 @@ func TestKepler09SharesEvenlyWhatNoneUsed(t *testing.T) {
 	i.Users[0].CPU = 1
 	k = &Kepler09{idle: []Energy{{40, 4}}, used: 0.2}
 	k.Observe(i)
-	assert.Equal(t, Kepler09{idle: []Energy{{40, 3}}, used: 0.1}, *k, "of DRAM alone")
+	assert.Equal(t, Kepler09{idle: []Energy{{40, 3}}, used: 0.1}, *k, "new idle power of DRAM alone")
 }
 
 func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
@@ -140,10 +140,10 @@ func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
 	cheap.Users[0].CPU, cheap.Users[1].CPU = 2, 2
 	k.Observe(cheap)
 	cheap.Sockets[0].Energy = Energy{500, 50}
-	assert.InDelta(t, 55, k.Observe(cheap).Whole, 1e-9, "nor does it keep more CPU time from being it")
+	assert.InDelta(t, 55, k.Observe(cheap).Whole, 1e-9, "less CPU time did not lower idle power, so the next interval could")
 	r := k.Observe(interval())
 	assert.InDelta(t, 605, r.Whole, 1e-9, "with more CPU time, less power is not idle")
-	requireEnergies(t, []Energy{{330, 33}, {220, 22}}, r.Parts, "12 and 8 s, with those that ended")
+	requireEnergies(t, []Energy{{330, 33}, {220, 22}}, r.Parts, "12 and 8 s, with exited processes")
 	rounded := interval()
 	rounded.Sockets[0].Energy = Energy{450.0001, 45}
 	requireEnergies(t, []Energy{{0.001, 0}, {0.001, 0}}, k.Observe(rounded).Parts, "up to mJ")
@@ -160,7 +160,7 @@ func TestKubeWattNeedsAllLoadsForItsLine(t *testing.T) {
 	for range round {
 		k.Observe(at(1))
 	}
-	requireEnergies(t, make([]Energy, 2), k.Observe(interval()).Parts, "nothing is known of other loads")
+	requireEnergies(t, make([]Energy, 2), k.Observe(interval()).Parts, "no samples of other loads")
 	k = &KubeWatt{Machine: machine}
 	for n := range round {
 		k.Observe(at(0.85 + 0.4*float64(n%6)))
@@ -196,7 +196,8 @@ func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testi
 	}
 }
 
-// Power is 20 W a cycle and -5 W a CPU. Without a constant the best coefficient of cycles alone is theirs.
+// Power is 20 W per cycle and -5 W per CPU. Without a constant the best coefficient of cycles alone
+// is the difference.
 func TestSmartWattsTakesNoNegativeCoefficients(t *testing.T) {
 	h := &history{}
 	for n := range 20 {
@@ -218,7 +219,7 @@ func TestSmartWattsHasAModelOfEachSocketAndClockRate(t *testing.T) {
 		cpus := 1 + float64(n/2%5)
 		part := Part{CPU: cpus, Cycles: cpus * clock, Alone: cpus * clock}
 		socket := Socket{Energy: Energy{Package: rest + perCPU*cpus}}
-		other := Socket{Energy: Energy{Package: 60 + perCPU*cpus}} // its rest is above its part of the TDP
+		other := Socket{Energy: Energy{Package: 60 + perCPU*cpus}} // idle power above half of the TDP
 		s.Observe(&Interval{Seconds: 1, Sockets: []Socket{socket, other}, Users: []User{{On: []Part{part, part}}}})
 	}
 	at := func(socket, clock int) *history { return s.layers[layer{socket: socket, clock: clock}] }
@@ -256,7 +257,7 @@ func TestSmartWattsFitsPowerToCycles(t *testing.T) {
 			Users: []User{{On: part(first)}, {On: part(second)}},
 		}
 	}
-	requireEnergies(t, make([]Energy, 2), s.Observe(at(1, 1)).Parts, "nothing before ten samples")
+	requireEnergies(t, make([]Energy, 2), s.Observe(at(1, 1)).Parts, "no energy before ten samples")
 	for n := range 100 {
 		s.Observe(at(1+float64(n%5), 1))
 	}
@@ -268,5 +269,5 @@ func TestSmartWattsFitsPowerToCycles(t *testing.T) {
 	for n := range 100 {
 		r = s.Observe(at(1+float64(n%5), 1))
 	}
-	requireEnergies(t, []Energy{{5 * 17460. / 1044, 0}, {17460. / 1044, 0}}, r.Parts, "a constant above the TDP is not taken, and the model is that of 59 samples")
+	requireEnergies(t, []Energy{{5 * 17460. / 1044, 0}, {17460. / 1044, 0}}, r.Parts, "no constant above the TDP, so the model is from 59 samples")
 }

@@ -8,18 +8,19 @@ import (
 )
 
 // SmartWatts is the rule of SmartWatts (smartwatts-formula: handler/hwpc_report.py,
-// model/power_model.py). On each socket and for each layer of 100 MHz it fits power as a sum of
-// events with coefficients that are not negative, to the last 60 samples of a second. It fits again
-// when the median error since the last fit, of 60 samples at most, is more than 2 W, with a
-// constant once it has 60 samples, which must be below the TDP. A cgroup has the power that the
-// model gives its events, and the constant in proportion: active and idle energy are one.
+// model/power_model.py). On each socket and for each layer of 100 MHz it fits power to a sum of
+// events with non-negative coefficients, from the last 60 samples of one second. Once it has 60
+// samples, the fit has a constant, which must be below the TDP. It fits again if the median error
+// since the last fit, over at most 60 samples, exceeds 2 W. A cgroup gets the power of its events
+// under the model, and the constant in proportion. The rule does not separate active and idle
+// energy.
 type SmartWatts struct {
 	Machine Machine
 
 	layers map[layer]*history
 }
 
-// layer is a model: of a socket, its package or its DRAM, at a clock rate in 100 MHz.
+// layer identifies a model: a socket, its package or its DRAM, and a clock rate in 100 MHz.
 type layer struct {
 	socket int
 	dram   bool
@@ -31,14 +32,14 @@ const (
 	smartFewest  = 10  // samples of a first model
 	smartHistory = 60  // samples
 	smartError   = 2.0 // W
-	smartNominal = 30  // 100 MHz, of the clock rate 1
+	smartNominal = 30  // 100 MHz, for a clock rate of 1
 )
 
 type events [4]float64 // cycles, CPU time, instructions and cache misses, per second
 
 type history struct {
 	samples []eventSample
-	errors  []float64 // of the power of the last samples since it tried to fit, in W
+	errors  []float64 // of the power of the last samples since the last attempt to fit, in W
 	fitted  bool
 	weights events // W per event
 	base    float64
@@ -65,7 +66,7 @@ func (s *SmartWatts) Observe(i *Interval) Report {
 				all[k] += each[u][k]
 			}
 		}
-		// The mean clock rate of the package, while it does not rest.
+		// The mean clock rate of the package while it is busy.
 		clock := int(smartNominal * over(all[0], all[1]))
 		share := func(dram bool, energy float64, add func(u int, joules float64)) {
 			at := layer{n, dram, clock}
@@ -104,7 +105,7 @@ func (h *history) observe(all eventSample, each []events, tdp float64) []float64
 	return watts
 }
 
-// last returns the newest values that are kept.
+// last returns the newest values, at most smartHistory.
 func last[T any](of []T) []T { return of[max(len(of)-smartHistory, 0):] }
 
 func median(of []float64) float64 {
@@ -120,7 +121,7 @@ func (w events) of(e events) (watts float64) {
 	return watts
 }
 
-// fit finds the best coefficients that are not negative, with a constant if the history is full.
+// fit finds the best non-negative coefficients, with a constant if the history is full.
 func (h *history) fit(tdp float64) {
 	if len(h.samples) < smartFewest {
 		return
@@ -145,7 +146,7 @@ func meanOf(samples []eventSample) (mean eventSample) {
 	return mean
 }
 
-// squares solves least squares of the differences to a mean, by coordinate descent.
+// squares solves the least squares of the differences to a mean, by coordinate descent.
 func squares(samples []eventSample, mean eventSample) (w events) {
 	var gram [len(w)]events
 	var cross, scale events

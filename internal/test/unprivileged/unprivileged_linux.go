@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unprivileged lets tests that run as root read files as another user does.
+// Package unprivileged lets tests that run as root read files as another user.
 package unprivileged
 
 import (
@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reads makes the goroutine read files as an unprivileged user until restore is called. Files that
-// it reads meanwhile must be readable for all. Other systems than Linux have no user for file
-// accesses alone, and the test is skipped there.
+// Reads makes the goroutine read files as an unprivileged user until restore is called. During that
+// time all files that it reads must be readable for all users. The test is skipped on systems other
+// than Linux, which have no separate user for file accesses.
 func Reads(t testing.TB) (restore func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		return func() {} // already without rights to files of mode 0
+		return func() {} // cannot read files of mode 0 anyway
 	}
 	runtime.LockOSThread()
 	setfsuid := func(uid int) {
