@@ -61,7 +61,7 @@ func start(path string, code []byte, args ...string) (*program, error) {
 	}
 	p := &program{cmd, stdin}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		return nil, errors.Join(fmt.Errorf("%s said %q: %w", path, line, err), p.stop())
+		return nil, errors.Join(fmt.Errorf("%s printed %q: %w", path, line, err), p.stop())
 	}
 	return p, nil
 }

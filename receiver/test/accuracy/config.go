@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// simpleConfig returns a configuration with Kepler's rules, whose figures are easy to state, and a series for each
-// process.
+// simpleConfig returns a configuration with Kepler's rules, which make expected figures simple, and
+// with a series for each process.
 func simpleConfig() *config.Config {
 	cfg := config.Default()
 	cfg.Attribution.Preset, cfg.Model = config.PresetKepler, configoptional.None[config.ModelConfig]()

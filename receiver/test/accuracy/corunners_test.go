@@ -22,7 +22,7 @@ var corunners = flag.Int("corunners", 0, "machines of the table of two programs 
 const both = -1
 
 // runPrograms runs a machine of two programs without a receiver, and returns its true energies and
-// the CPU time of the programs. Only the program with the index alone runs, or both.
+// the CPU time of the programs. alone is the index of the only program that runs, or both.
 func runPrograms(tb testing.TB, sc simScenario, alone int) (t simTotals, ran [2]time.Duration) {
 	l := build(tb, treeDir(tb), sc, "")
 	l.each(func(time.Duration) {
@@ -50,7 +50,8 @@ var corunnerSettings = counting("default, fixed", "default", "DRAM by memory_cpu
 // rule returns the last word of a setting's name.
 func (s *simSetting) rule() string { return s.name[strings.LastIndex(s.name, " ")+1:] }
 
-// corunnerRows returns the errors of rules for two programs that run at once, on this many machines.
+// corunnerRows returns the errors of rules for two programs that run at once, on a number of
+// machines.
 func corunnerRows(t *testing.T, machines int) (rows []*judge.Row) {
 	names := []string{"CPU time"}
 	for _, s := range corunnerSettings {

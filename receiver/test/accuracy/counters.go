@@ -19,17 +19,18 @@ type eventGroup struct {
 	build    func(l *simulator, seed uint64)
 }
 
-// eventGroups are machines that count hardware events. The machines of a group differ in their seed only.
+// eventGroups are machines that count hardware events. The machines of a group differ only in their
+// seed.
 var eventGroups = []eventGroup{
 	{"two programs", 24, func(l *simulator, seed uint64) { programs(l, seed, 2, programSocket()) }},
 	{"eight programs", 6, func(l *simulator, seed uint64) { programs(l, seed, 8, programSocket()) }},
-	// The power of the uncore of both sockets is drawn while a CPU of either is busy.
+	// The uncore of both sockets draws power while a CPU of either is busy.
 	{"uncore", 4, func(l *simulator, seed uint64) {
 		programs(l, seed, 8, programSocket(), programSocket())
 		l.machine.Uncore = 15
 		l.process("light", 1, 0.3)
 	}},
-	// The event of misses counts 100 times as much from the middle of the measurement on.
+	// From the middle of the measurement on, each miss counts as 100.
 	{"changed event", 4, func(l *simulator, seed uint64) {
 		programs(l, seed, 8, programSocket())
 		l.each(func(at time.Duration) {
@@ -65,7 +66,8 @@ func eventMachines() (all []simScenario) {
 	return all
 }
 
-// The lengths of a measurement: models of events are fitted while the programs run, before it.
+// The lengths of the phases of a measurement. Models of events are fitted while the programs run,
+// before the measurement.
 const (
 	eventsWarm    = 3 * time.Minute
 	eventsHorizon = time.Minute
@@ -86,7 +88,7 @@ func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) {
 	next, memory := make([]time.Duration, n), make([]float64, n)
 	for i := range n {
 		w := l.process(fmt.Sprintf("program-%d", i), 0, 0)
-		// The deviations are as measured: of power in power-modelling, of memory power in Energy-Languages.
+		// Measured deviations: of power in power-modelling, of memory power in Energy-Languages.
 		memory[i] = 0.3 * math.Exp(1.4*r.NormFloat64())
 		w.weighs(math.Exp(0.21*r.NormFloat64()), memory[i]).holds(1 << (26 + r.IntN(7)))
 	}
@@ -103,7 +105,7 @@ func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) {
 	})
 }
 
-// spin makes a task wait in a loop, or work.
+// spin makes a task spin in a wait loop, or work.
 func spin(t *hostsim.Task, spins bool) {
 	t.Intensity, t.IPC = 1, 1
 	if spins {
@@ -111,9 +113,9 @@ func spin(t *hostsim.Task, spins bool) {
 	}
 }
 
-// counting returns settings on a machine that counts hardware events, by the options that differ.
-// Static power is the true one, because errors of static power hardly change the misattributed
-// energy.
+// counting returns settings on a machine that counts hardware events, from the options in which
+// they differ. They have the true static power, because errors of static power hardly change the
+// misattributed energy.
 func counting(common string, names ...string) (all []simSetting) {
 	for _, name := range names {
 		s := named(common + ", " + name)
@@ -127,7 +129,7 @@ func counting(common string, names ...string) (all []simSetting) {
 var eventSettings = counting("default, fixed, 1 s", "DRAM by cpu_time", "DRAM by memory_cpu_time", "default", "package by power_model",
 	"preset kepler_0_9", "preset smartwatts")
 
-// together returns the misattributed parts of the energy of all machines of a row.
+// together returns the misattributed parts of the energy of a row, over all its machines.
 func together(machines []*accuracy) *accuracy {
 	if len(machines) == 1 {
 		return machines[0]

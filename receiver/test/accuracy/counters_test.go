@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// eventSetting returns a column of the table of hardware events without the time before the measurement.
+// eventSetting returns a column of the table of hardware events, without the time before the
+// measurement.
 func eventSetting(t *testing.T, name string) simSetting {
 	i := slices.IndexFunc(eventSettings, func(s simSetting) bool { return s.name == name })
 	assert.GreaterOrEqual(t, i, 0, name)
@@ -52,7 +53,7 @@ func TestHardwareEventsMakeTheDefaultWorseInNoScenario(t *testing.T) {
 	}
 }
 
-// The event of misses counts 100 times as much, or a power that no event causes rises with the load.
+// In one group each miss counts as 100, in the other a power that no event causes rises with load.
 func TestAPowerModelIsNotMuchWorseThanTheDefaultIfEventsMislead(t *testing.T) {
 	for group, name := range map[int]string{2: "uncore", 3: "changed event"} {
 		assert.Equal(t, name, eventGroups[group].name)

@@ -14,12 +14,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load
-// rises and falls within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to
-// the next. after is called every 10 s. With nights the load is at least that, and varies within
-// the 10 s; see arrive. The windows of the receiver are then taken too, those of less than a second
-// once a second. If the cards are measured, they have the load in place of the sockets, and the
-// whole length is a day.
+// day runs the machine of a scenario, without its workloads, under a daily load. Each socket's load
+// rises and falls within 24 h, from almost 0 at night to 70 %, and varies randomly every 10 s. day
+// calls after every 10 s.
+//
+// If nights is set, it is the minimum load, and the load also varies within the 10 s; see arrive.
+// The receiver then ends its windows during the day, but at most one per second.
+//
+// If the cards are measured, the load is on the cards instead of the sockets, and the day lasts for
+// length.
 func (l *simulator) day(length time.Duration, after func()) {
 	const step = 10 * time.Second
 	whole := 24 * time.Hour
@@ -58,15 +61,15 @@ type dayLoad struct {
 	task   *hostsim.Task
 	demand *float64
 	most   float64
-	// mean and jobs are the number of jobs. They arrive independently of each other, and each keeps
-	// one CPU busy for half a second on average, exponentially distributed. At low load there are
-	// moments without any.
+	// mean is the mean number of jobs, jobs the current number. Jobs arrive independently of each
+	// other. Each keeps one CPU busy for half a second on average, exponentially distributed. At
+	// low load there are moments without a job.
 	mean float64
 	jobs int
 }
 
-// dayLoads replaces the demands of all tasks, or of all users of cards if these are measured, until
-// restore.
+// dayLoads replaces the demands of all tasks, or of all users of cards if the cards are measured.
+// restore restores the demands.
 func (l *simulator) dayLoads() (loads []dayLoad, restore func()) {
 	demands := map[*float64]float64{}
 	replace := func(demand *float64) { demands[demand], *demand = *demand, 0 }
@@ -109,21 +112,22 @@ const interval = 100 * ms
 
 // step lets jobs arrive and end.
 func (load *dayLoad) step(r *rand.Rand) {
-	const ends = 0.2 // of a job in an interval
+	const ends = 0.2 // probability that a job ends in an interval
 	left := 0
 	for range load.jobs {
 		if r.Float64() > ends {
 			left++
 		}
 	}
-	// A Poisson distributed number, as the product of uniform numbers until it is less than e^-mean.
+	// A Poisson distributed number: the count of uniform numbers until their product is below
+	// e^-mean.
 	for product := r.Float64(); product > math.Exp(-load.mean*ends); product *= r.Float64() {
 		left++
 	}
 	load.jobs = left
 }
 
-// arrive lets time pass in which jobs arrive, and takes the windows within it.
+// arrive lets time pass while jobs arrive, and ends the receiver's windows in that time.
 func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []dayLoad) {
 	window := time.Duration(0)
 	if l.r != nil && l.windows.length > 0 {

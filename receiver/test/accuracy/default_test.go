@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// The static power is fixed instead of trained, so that no scenario takes a day: what is
-// misattributed hardly depends on it.
+// The static power is fixed instead of trained, so that no scenario needs a day of training. It
+// hardly affects the misattributed energy.
 func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testing.T) {
 	rules := named("default, fixed, no events")
 	onClocks := rules

@@ -11,12 +11,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// simEffects are one machine, without and with each effect that measurements of real machines show, for two minutes.
-// dev/simulation.md has the measured figures and their sources.
+// simEffects are two minutes of one machine, without and with each effect that measurements of real
+// machines show. dev/simulation.md lists the measured figures and their sources.
 var simEffects = []simScenario{
 	effect("none", func(*simulator, *hostsim.Socket) {}),
-	// The power at rest walks by 0.1 % in each half hour, up or down. The workloads run a day after
-	// training has begun.
+	// The power at rest walks randomly by 0.1 % per half hour. The workloads run a day after the
+	// start of training.
 	effect("drift", func(l *simulator, s *hostsim.Socket) {
 		s.Drift = walk(s.Idle)
 		l.since = func() { s.Drift = func(at time.Duration) float64 { return walk(s.Idle)(at + 24*time.Hour) } }
@@ -29,28 +29,28 @@ var simEffects = []simScenario{
 	effect("heat", func(_ *simulator, s *hostsim.Socket) {
 		s.Leakage = &hostsim.Leakage{Share: 0.025, Constant: 20 * time.Second}
 	}),
-	// The socket draws 101 W until the average of 28 s, the usual time window of RAPL's PL1,
+	// The socket draws 101 W until its average over 28 s, the usual time window of RAPL's PL1,
 	// reaches 80 W.
 	effect("turbo budget", func(_ *simulator, s *hostsim.Socket) {
 		s.Turbo = &hostsim.Turbo{One: 1, All: 1, Limit: 80, Window: 28 * time.Second}
 	}),
-	// The solver waits for its threads while others run, by spinning: 10 W in place of 39 W.
+	// The solver spins while it waits for its threads: it draws 10 W instead of 39 W.
 	effect("spinning at barriers", func(l *simulator, _ *hostsim.Socket) {
 		solver, batch := l.workloads[0].tasks[0], l.workloads[2].tasks[0]
 		l.each(func(time.Duration) { spin(solver, batch.Demand > 0) })
 	}),
-	// The counter moves every 0.5 to 0.9 ms, so that the energy of 100 ms is off by 0.3 %.
+	// The counter is updated every 0.5 to 0.9 ms, so the energy of 100 ms has an error of 0.3 %.
 	effect("counter noise", func(l *simulator, _ *hostsim.Socket) {
 		l.machine.SetRegisters(hostsim.Registers{Every: 700 * time.Microsecond, Jitter: 200 * time.Microsecond, Unit: 61.03515625})
 	}),
-	// The counter shows what it had counted 2 s before.
+	// The counter shows its value of 2 s before.
 	effect("skew", func(l *simulator, _ *hostsim.Socket) {
 		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1, Late: 2 * time.Second})
 		l.since = func() { l.machine.Step(2 * time.Second) }
 	}),
 }
 
-// effect returns a machine that has 30 W at rest and 101 W at full load, with its workloads and an
+// effect returns a machine with 30 W at rest and 101 W at full load, with its workloads and an
 // effect.
 func effect(name string, change func(*simulator, *hostsim.Socket)) simScenario {
 	return simScenario{name: name, build: func(l *simulator) {
@@ -63,7 +63,7 @@ func effect(name string, change func(*simulator, *hostsim.Socket)) simScenario {
 	}}
 }
 
-// walk returns a random walk by time, in W, whose steps are 0.1 % of a power in each half hour.
+// walk returns a random walk in W, with steps of 0.1 % of a power every half hour.
 func walk(watts float64) func(time.Duration) float64 {
 	r := rand.New(rand.NewPCG(1, 4))
 	sums := []float64{0}
@@ -76,7 +76,7 @@ func walk(watts float64) func(time.Duration) float64 {
 	}
 }
 
-// effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the
+// effectHorizon is longer than the turbo budget lasts, and several time constants of the
 // temperature.
 const effectHorizon = 2 * time.Minute
 

@@ -16,7 +16,8 @@ func machineWith(t *testing.T, effect string) *simulator {
 	return build(t, t.TempDir(), simScenarioOf(t, effect), "")
 }
 
-// until lets time pass. It returns the true power of the package at rest and above, and that by its counter, in W.
+// until lets time pass. It returns the true power of the package at rest and above rest, and its
+// power by the counter, in W.
 func (l *simulator) until(end time.Duration) (rest, above, shown float64) {
 	s, began := l.machine.Sockets[0], l.at
 	idled, energy, reads := s.Idled.Package, s.Energy.Package, s.Package.Reads()

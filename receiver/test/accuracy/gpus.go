@@ -23,9 +23,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// gpuSettings are the settings of the table of GPUs. The cards of xe and amdgpu are read by fdinfo
-// and hwmon, those of nvidia by a library. A model is trained on cards under varied load before the
-// measurement.
+// gpuSettings are the settings of the table of GPUs. The receiver reads cards of xe and amdgpu from
+// fdinfo and hwmon, and cards of nvidia through a library. A model is trained on cards under varied
+// load before the measurement.
 var gpuSettings = slices.Concat(
 	onCards(
 		"utilization, fdinfo (xe), 10 s", "utilization, library, 10 s", "fixed, fdinfo (xe), 10 s", "fixed, library, 10 s",
@@ -150,7 +150,7 @@ var gpuScenarios = []simScenario{
 // concaveCard is the power of a card whose first load costs the most.
 var concaveCard = model.Curve{{Utilization: 0, Watts: 40}, {Utilization: 0.25, Watts: 170}, {Utilization: 1, Watts: 300}}
 
-// card adds a card that draws 40 W at rest and 300 W at full load, in proportion in between.
+// card adds a card that draws 40 W at rest and 300 W at full load, linear in between.
 func (l *simulator) card() *hostsim.GPU {
 	if l.machine == nil {
 		l.on(straight(8, 20, 100))
@@ -161,7 +161,7 @@ func (l *simulator) card() *hostsim.GPU {
 	})
 }
 
-// uses has a workload's last task keep a part of the card's first engine busy.
+// uses makes a workload's last task keep a part of the card's first engine busy.
 func (l *simulator) uses(w *simWorkload, g *hostsim.GPU, demand float64) *hostsim.Context {
 	c := w.tasks[len(w.tasks)-1].OpenGPU(g)
 	c.Demand[0] = demand
@@ -169,12 +169,12 @@ func (l *simulator) uses(w *simWorkload, g *hostsim.GPU, demand float64) *hostsi
 	return c
 }
 
-// inBursts makes a context keep the card busy during 2 s of every 7 s: not in step with any window.
+// inBursts makes a context keep the card busy for 2 s of every 7 s, out of step with all windows.
 func (l *simulator) inBursts(c *hostsim.Context) {
 	l.each(func(at time.Duration) { c.Demand[0] = cpusIf(1, within(at, 7*time.Second, 3437*ms, 2*time.Second)) })
 }
 
-// gpuHorizon is how long the tables' scenarios run, gpuShort how long those of other tests do.
+// gpuHorizon is the length of the tables' scenarios, gpuShort the length of other tests' scenarios.
 const gpuHorizon, gpuShort = 70 * time.Second, 20 * time.Second
 
 // simLibrary is an extension with a simulated machine's library.
@@ -188,16 +188,15 @@ var _ gpulibrary.Extension = (*simLibrary)(nil)
 
 var libraryID = component.MustNewID("nvml")
 
-// sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often
-// goroutines that look at processes between two scans see changes.
+// sensorPeriod is the interval at which a card's driver updates its sensors. procPeriod is the
+// interval at which the files of processes change between two scans.
 const sensorPeriod, procPeriod = 20 * time.Millisecond, 200 * time.Millisecond
 
-// pollsBefore is how long before the end of a window goroutines poll that began at the start: half
-// of the time between two polls, as on average.
+// pollsBefore is the time from the last poll to the end of a window: half of the polling interval,
+// which is the average.
 const pollsBefore = 500 * time.Millisecond
 
-// cards returns the extensions that read the machine's cards, and configures the receiver to use
-// them.
+// cards returns the extensions that read the machine's cards, and adds them to the configuration.
 func (l *simulator) cards(cfg *config.Config) map[component.ID]component.Component {
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
 	if l.driver != "nvidia" {
@@ -218,9 +217,9 @@ func (l *simulator) poll() {
 	time.Sleep(time.Millisecond)
 }
 
-// beginPolling lets time pass until the first collection, in which the workloads do not change.
+// beginPolling lets time pass until the first collection. The workloads do not change in that time.
 func (l *simulator) beginPolling() {
-	time.Sleep(time.Millisecond / 2) // so that they never poll while the machine changes its files
+	time.Sleep(time.Millisecond / 2) // so that polls never coincide with changes of the files
 	drives := l.drives
 	l.drives = nil
 	l.run(pollsBefore, nil)
@@ -228,8 +227,8 @@ func (l *simulator) beginPolling() {
 	l.collect()
 }
 
-// checkSums checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
-// ledger, and at the consumer, which has the final values of what ended.
+// checkSums checks that the parts of the GPU energy add up to the whole, to the microjoule: in the
+// ledger, and at the consumer, which has the final values of exited workloads.
 func (l *simulator) checkSums() {
 	if l.driver == "" {
 		return
@@ -257,15 +256,15 @@ func (l *simulator) passOnCards(length time.Duration) {
 }
 
 // keplersRule returns a function that measures Kepler's rule for GPUs since 0.11
-// (internal/device/gpu/nvidia and internal/monitor), which has seen the cards at rest. Every 5 s,
-// the power of the moment, less the lowest one that was seen, is divided as keplerShares says. The
+// (internal/device/gpu/nvidia and internal/monitor), after Kepler has observed the cards at rest.
+// Every 5 s it divides the current power, less the lowest observed power, by keplerShares. The
 // energy of a process is its power times the interval. The energy of the card is its counter.
 func keplersRule(peak bool) func(*testing.T, simScenario, time.Duration) accuracy {
 	return func(t *testing.T, sc simScenario, horizon time.Duration) (a accuracy) {
 		root := treeDir(t)
 		synctest.Test(t, func(t *testing.T) { // no time passes for the library
 			l := build(t, root, sc, "nvidia")
-			l.driver = "" // nothing polls
+			l.driver = "" // without polling goroutines
 			a = l.runKepler(peak, horizon)
 		})
 		return a
@@ -304,11 +303,11 @@ func (l *simulator) runKepler(peak bool, horizon time.Duration) accuracy {
 	return t.accuracy()
 }
 
-// keplerShares returns the shares of the processes that have a card open: by the utilization that
-// the driver answers with for the timestamp 0, that is of all samples that it has kept, and equal
-// ones if there is none. With peak, Kepler takes the largest of several samples of a process, else
-// the driver answers with the mean. A process of a slice weighs what the slice's own activity is,
-// whatever its size.
+// keplerShares returns the shares of the processes that have a card open, in proportion to their
+// utilization. The driver returns it for timestamp 0, over all samples that it has kept. With peak,
+// Kepler uses the largest of several samples of a process, otherwise the mean. If all utilizations
+// are 0, the shares are equal. Under MIG a process gets an equal part of its slice's activity,
+// which is relative to the slice's own size.
 func keplerShares(library *hostsim.Library, g *hostsim.GPU, peak bool) map[int]float64 {
 	shares, users := map[int]float64{}, map[int]int{}
 	utilization, activity := library.Utilization(g, peak), library.Activity(g)

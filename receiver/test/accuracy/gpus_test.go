@@ -27,9 +27,9 @@ func TestGPUEnergyIsThatOfWhoUsedTheGPU(t *testing.T) {
 			continue
 		}
 		a := measure(t, sc, setting, gpuShort)
-		assert.Zero(t, a.reported["web"].Sum(), "%s: it has no card open", setting.name)
+		assert.Zero(t, a.reported["web"].Sum(), "%s: no card open", setting.name)
 		assert.InEpsilon(t, 14, a.reported["kernel"].Sum()/a.reported["serve"].Sum(), 0.02, setting.name)
 		a = measure(t, simScenarioOf(t, "Memory only"), setting, gpuShort)
-		assert.Zero(t, a.reported["holder"].Sum(), "%s: it does nothing", setting.name)
+		assert.Zero(t, a.reported["holder"].Sum(), "%s: idle context", setting.name)
 	}
 }

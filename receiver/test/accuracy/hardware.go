@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// simHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes
-// the meters' energy hard to read.
+// simHardware are the scenarios whose hardware changes the cost of CPU time, or makes energy
+// difficult to measure.
 var simHardware = []simScenario{
 	{
 		name: "Hyperthreads",
@@ -49,7 +49,7 @@ var simHardware = []simScenario{
 			late.pinned(0, 6)
 			l.process("alone", 0, 0).pinned(1, 3)
 			l.each(func(at time.Duration) {
-				at += 3 * ms // no window begins with a burst
+				at += 3 * ms // so that no window begins with a burst
 				left.demand(cpusIf(1, within(at, 340*ms, 0, 170*ms)))
 				right.demand(cpusIf(1, within(at, 340*ms, 170*ms, 170*ms)))
 				twins.demand(cpusIf(1, within(at+90*ms, 340*ms, 0, 250*ms)))
@@ -168,7 +168,8 @@ func threaded() *hostsim.Socket {
 	return s
 }
 
-// pinned pins the workload's tasks to CPUs of their socket, with a demand each. It adds tasks that are missing.
+// pinned pins the workload's tasks to CPUs of their socket, each with a demand. It adds missing
+// tasks.
 func (w *simWorkload) pinned(demand float64, cpus ...int) {
 	for i, cpu := range cpus {
 		if i == len(w.tasks) {
@@ -186,8 +187,8 @@ func (w *simWorkload) demand(cpus float64) {
 	}
 }
 
-// smallContainers draws the length of each burst and of each sleep from Pareto distributions, whose tails are heavy.
-// Nothing is drawn again in a run with another setting.
+// smallContainers draws the length of each burst and of each sleep from heavy-tailed Pareto
+// distributions. They are the same in every run.
 func smallContainers(l *simulator) {
 	l.on(scaled(concave(32)))
 	r := rand.New(rand.NewPCG(1, 2))
@@ -196,11 +197,11 @@ func smallContainers(l *simulator) {
 	}
 	const count = 2000
 	inMS := func(n float64) int { return max(int(n), 1) }
-	due := make([][]int, 64<<10) // containers that begin or end a burst, by ms
+	due := make([][]int, 64<<10) // containers whose burst begins or ends, by ms
 	all, sleeps := make([]*simWorkload, count), make([]float64, count)
 	for i := range all {
 		all[i] = l.container(fmt.Sprintf("small-%d", i), 0, 0)
-		// Bursts of 5 ms at least last 29 ms on average. The sleeps between them make the average use.
+		// Bursts of at least 5 ms last 29 ms on average. The sleeps in between set the average use.
 		average := pareto(0.001, 0.02)
 		sleeps[i] = 29 * (1 - average) / average
 		first := inMS(sleeps[i] * r.Float64())

@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// Ten seconds have every event of the scenarios, but not a burst of each small container.
+// Ten seconds include every event of the scenarios, but not a burst of each small container.
 func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 	all := slices.Concat(simScenarios, simHardware, simEffects)
 	for group := range eventGroups {
@@ -39,7 +39,7 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 	}
 }
 
-// The errors of neighboring windows cancel each other where the same workloads run in both.
+// If the same workloads run in neighboring windows, the errors of the windows cancel.
 func TestANoisyCounterMisattributesHardlyMoreInShortWindows(t *testing.T) {
 	noisy := simScenarioOf(t, "A noisy counter")
 	exact := noisy

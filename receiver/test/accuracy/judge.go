@@ -20,26 +20,26 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// judged is the adapter of a program that runs as a whole process on the files of a simulated machine. The program
-// does not see the true energies.
+// judged is the adapter of a program that runs as a process on the files of a simulated machine.
+// The program cannot read the true energies.
 type judged struct {
 	name, title string
 	// binary is the path of the program.
 	binary *string
-	// start writes the configuration of the program, and returns its arguments. read adds the energies that the program
-	// reports to the series of the trial. They include the state of the files at the call.
+	// start writes the program's configuration, and returns its arguments. read adds the energies
+	// that the program reports to the series of the trial, as of the files at the time of the call.
 	start func(*trial) (arguments []string, read func())
 	// every is the time between two calls of read. It divides simHorizon.
 	every time.Duration
-	// simulated returns the misattributed share of the same rules without the program.
+	// simulated returns the misattributed share of the program's rules in the simulator.
 	simulated func(*testing.T, simScenario) float64
 }
 
 // allJudged has one entry for each file with an adapter.
 var allJudged = []judged{keplerProgram, collectorProgram}
 
-// trial is a program on the files of a machine that other programs read, too. The series of its simulator are those
-// that the program reports.
+// trial is one program on the files of a machine that several programs read. The series of its
+// simulator are the series that the program reports.
 type trial struct {
 	simulator
 	program  judged
@@ -52,12 +52,13 @@ type trial struct {
 const (
 	// judgeStep is the time between two changes of the files.
 	judgeStep = 100 * time.Millisecond
-	// judgeTolerance is the largest difference between the misattributed shares of a program and of the same rules
-	// without the program. A program reads the files at other times.
+	// judgeTolerance is the largest difference between the misattributed shares of a program and of
+	// its rules in the simulator. A program reads the files at other times.
 	judgeTolerance = 0.01
 )
 
-// judgePrograms runs all programs on the files of one machine, in real time. It returns their misattributed shares.
+// judgePrograms runs all programs on the files of one machine, in real time. It returns their
+// misattributed shares.
 func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
 	l := build(t, treeDir(t), sc, "")
 	l.machine.Host.Files["proc/sys/kernel/random/boot_id"] = "01234567-89ab-4cde-8f01-23456789abcd\n"
@@ -91,8 +92,8 @@ func (l *simulator) show() {
 	}
 }
 
-// try starts a program, and returns when the program has read the machine for the first time. The program ends with the
-// test.
+// try starts a program, and returns after the program's first reading of the machine. The end of
+// the test ends the program.
 func (l *simulator) try(program judged, sc simScenario) *trial {
 	tr := &trial{simulator: *l, program: program, scenario: sc, dir: l.tb.TempDir()}
 	tr.series = map[simSeries]float64{}
@@ -123,11 +124,11 @@ func (p *judged) version(tb testing.TB) string {
 	return info.Main.Version
 }
 
-// writeJudge writes the misattributed shares of whole programs, and those of their rules alone. The mean is written if
-// all scenarios ran.
+// writeJudge writes the misattributed shares of whole programs, and of their rules in the
+// simulator. It writes the means if all scenarios ran.
 func writeJudge(t *testing.T) {
 	if *keplerProgram.binary == "" {
-		t.Skip("make judge names the programs")
+		t.Skip("run make judge, which passes the programs")
 	}
 	type shares struct{ program, rules float64 }
 	measured := make([][]shares, len(simScenarios)) // by scenario and program

@@ -22,16 +22,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
-// collectorProgram is the collector with the default rules, trained for a day. It reads CPU time from procfs.
+// collectorProgram is the collector with the default rules, trained for a day. It reads CPU time
+// from procfs.
 var collectorProgram = judged{
-	name: "ours", title: "default rules, procfs", binary: flag.String("collector", "", "a binary of the collector"), start: startCollector, every: simHorizon,
+	name: "ours", title: "default rules, procfs", binary: flag.String("collector", "", "the collector's binary"), start: startCollector, every: simHorizon,
 	simulated: func(t *testing.T, sc simScenario) float64 {
 		return measureOnce(t, sc, filesOnly(), simHorizon).misattributed
 	},
 }
 
-// filesOnly returns the setting of the default configuration without clock rates and cache misses. The kernel counts
-// them for the real machine only.
+// filesOnly returns the setting of the default configuration without clock rates and cache misses,
+// which the kernel counts only on the real machine.
 func filesOnly() simSetting { return named("default, cpu_time, DRAM by memory_cpu_time, procfs") }
 
 const collectorSettings = `

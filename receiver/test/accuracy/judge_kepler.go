@@ -21,9 +21,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// keplerProgram is Kepler from 0.10, scraped at its default interval. Each scrape makes Kepler read the files.
+// keplerProgram is Kepler from 0.10, scraped at its default interval. Kepler reads the files at
+// each scrape.
 var keplerProgram = judged{
-	name: "Kepler", title: "Kepler", binary: flag.String("kepler", "", "a binary of Kepler"), start: startKepler, every: 5 * time.Second,
+	name: "Kepler", title: "Kepler", binary: flag.String("kepler", "", "Kepler's binary"), start: startKepler, every: 5 * time.Second,
 	simulated: func(t *testing.T, sc simScenario) float64 { return othersOnce(t, sc)["Kepler from 0.10"].misattributed },
 }
 
@@ -66,7 +67,8 @@ var (
 	}
 )
 
-// readKepler reads the series of a scrape. The last values of a workload that exited have another state.
+// readKepler reads the series of a scrape. The last values of an exited workload have another
+// state.
 func (tr *trial) readKepler(page string) {
 	for _, line := range keplerSeries.FindAllStringSubmatch(page, -1) {
 		labels, attributes := keplerState.ReplaceAllString(line[2], ""), pcommon.NewMap()

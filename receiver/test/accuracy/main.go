@@ -2,13 +2,13 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Command accuracy measures how far the energy that the receiver attributes is from the truth, on
-// simulated machines. It writes the files of dev/results and tables of docs/accuracy.md, and must be
-// started in its own directory, as `make accuracy` does.
+// Command accuracy measures the errors of the receiver's energy attribution on simulated machines.
+// It writes the files of dev/results and tables of docs/accuracy.md, and must be started in its own
+// directory, as `make accuracy` does.
 //
-// The measurements are the cases of a test run, because testing/synctest provides a simulated clock
-// to tests only. So the flags are those of a test: `-test.run accuracy/gpus -test.v`. A filtered run
-// writes only the rows that it measured.
+// The measurements are cases of a test run, because testing/synctest provides a simulated clock
+// only to tests. The flags are therefore the flags of a test: `-test.run accuracy/gpus -test.v`. A
+// filtered run writes only the rows that it measured.
 package main
 
 import (

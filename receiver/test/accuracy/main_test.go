@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The tests take minutes, so -short runs none.
+// The tests take minutes, so -short skips all of them.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {

@@ -14,14 +14,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
 )
 
-// otherTool is the rule of another tool, at the interval at which the tool reads by default.
+// otherTool is the rule of another tool, with the tool's default interval.
 type otherTool struct {
 	name  string
 	every time.Duration
 	rule  func(rules.Machine) rules.Rule
-	// trains states that the tool trains a model on the machine for a day before the measurement.
+	// trains is set if the tool trains a model on the machine for a day before the measurement.
 	trains bool
-	// noDRAM states that the tool says nothing of memory, so that it is compared with packages only.
+	// noDRAM is set if the tool has no rule for memory. It is then compared with packages only.
 	noDRAM bool
 }
 
@@ -39,7 +39,7 @@ var otherTools = []otherTool{
 	{name: "Alumet", every: 5 * time.Second, rule: func(m rules.Machine) rules.Rule { return rules.Alumet{Machine: m} }, noDRAM: true},
 }
 
-// ownSettings are those of the receiver that other rules are compared with.
+// ownSettings are the receiver's settings in the comparison with other rules.
 func ownSettings() []simSetting {
 	all := among(nil, "default, BPF", "default, procfs", "CPU time, 10 s, BPF", "CPU time, 10 s, procfs")
 	for i, as := range []string{"default, BPF", "default, procfs", "preset kepler, BPF", "preset kepler, procfs"} {
@@ -48,7 +48,7 @@ func ownSettings() []simSetting {
 	return all
 }
 
-// title names a setting of the receiver among the rules of tools.
+// title returns the name of a setting of the receiver in the table of other rules.
 func (s *simSetting) title() string { return cmp.Or(s.as, s.name) }
 
 // toolSettings are the rules of the other tools.
@@ -61,14 +61,14 @@ func toolSettings() (all []simSetting) {
 	return all
 }
 
-// onlooker adds up the values that a tool can read of a machine.
+// onlooker adds up the values that a tool can read on a machine.
 type onlooker struct {
 	l     *simulator
 	users int // workloads and, last, the rest
 	now   reading
 }
 
-// reading holds values that a tool can read at a time.
+// reading holds the values that a tool can read at one time.
 type reading struct {
 	at    time.Duration
 	tasks map[*hostsim.Task]seenTask
@@ -86,7 +86,7 @@ type seenTask struct {
 
 type socketTimes struct{ busy, stolen, total time.Duration }
 
-// observe returns an onlooker of a simulator's machine, whose workloads may end.
+// observe returns an onlooker of a simulator's machine. Workloads may end.
 func observe(l *simulator) *onlooker {
 	o := &onlooker{l: l, users: len(l.workloads) + 1, now: reading{tasks: map[*hostsim.Task]seenTask{}}}
 	for range o.users {
@@ -95,7 +95,7 @@ func observe(l *simulator) *onlooker {
 	return o
 }
 
-// observe notes what the tasks did in the last step of the machine.
+// observe records the last step of the machine, of length d.
 func (o *onlooker) observe(d time.Duration) {
 	o.now.at += d
 	for _, t := range o.l.machine.Tasks {
@@ -131,7 +131,7 @@ func (o *onlooker) user(t *hostsim.Task) int {
 	return i
 }
 
-// read returns what a tool reads now: only tasks that exist are shown.
+// read returns the current values. They include only existing tasks.
 func (o *onlooker) read() *reading {
 	r := &reading{at: o.now.at, tasks: map[*hostsim.Task]seenTask{}}
 	for _, t := range o.l.machine.Tasks {
@@ -185,8 +185,8 @@ func counted(z *hostsim.Zone, before, now uint64) float64 {
 	return float64(now-before) / 1e6
 }
 
-// addTask adds the part of an interval that procfs shows of a task. Ticks are divided among the
-// sockets by the samples.
+// addTask adds a task's part of an interval as procfs shows it. The samples divide the ticks among
+// the sockets.
 func addTask(i *rules.Interval, t *hostsim.Task, before, now seenTask) {
 	user := &i.Users[now.user]
 	ticks := (now.used.Truncate(hostsim.Tick) - before.used.Truncate(hostsim.Tick)).Seconds()
@@ -210,7 +210,7 @@ func addTask(i *rules.Interval, t *hostsim.Task, before, now seenTask) {
 }
 
 // ruleMachine returns the tools' description of the simulated machine. The TDP is the package power
-// at full load, which is the best value that can be known without a measurement.
+// at full load, the best value that is available without a measurement.
 func (l *simulator) ruleMachine() rules.Machine {
 	m := rules.Machine{CPUs: l.machine.Host.CPUs}
 	for _, s := range l.machine.Sockets {
@@ -224,12 +224,13 @@ func (l *simulator) ruleMachine() rules.Machine {
 // byOthers holds the results of othersOnce by scenario.
 var byOthers onceBy[map[string]accuracy]
 
-// othersOnce runs the rules of all other tools at once on a scenario, and returns their figures by name.
+// othersOnce runs the rules of all other tools at once on a scenario, and returns their results by
+// name.
 func othersOnce(tb testing.TB, sc simScenario) map[string]accuracy {
 	return byOthers.get(sc.name, func() map[string]accuracy { return runOthers(tb, sc) })
 }
 
-// toolRun is a tool on a scenario.
+// toolRun is the run of a tool on a scenario.
 type toolRun struct {
 	*otherTool
 	rules.Rule
@@ -284,8 +285,8 @@ func observed(tb testing.TB, sc simScenario) (*simulator, *onlooker) {
 	return l, observe(l)
 }
 
-// trainOthers runs the rules that train a model on the machine of a scenario, without its workloads,
-// under the load of a day.
+// trainOthers trains the rules that have a model, on the machine of a scenario under the load of a
+// day, without its workloads.
 func trainOthers(tb testing.TB, sc simScenario, tools []toolRun) {
 	l, o := observed(tb, sc)
 	l.strip()
@@ -303,7 +304,7 @@ func trainOthers(tb testing.TB, sc simScenario, tools []toolRun) {
 	})
 }
 
-// compare compares what a rule reported with the truth.
+// compare compares a rule's report with the truth.
 func (l *simulator) compare(sum *rules.Report, noDRAM bool) accuracy {
 	zones := func(j joules) joules {
 		if noDRAM {

@@ -17,7 +17,7 @@ func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
 	assert.Greater(t, othersOnce(t, simScenarioOf(t, "Steady mix"))["EnergAt"].partsOf, 1.5)
 }
 
-// Interrupts have 0.4 of 2.563 CPUs.
+// Interrupts use 0.4 of the 2.563 busy CPUs.
 func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
 	of := othersOnce(t, simScenarioOf(t, "Interrupts"))
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
@@ -25,10 +25,10 @@ func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
 	}
 	assert.InDelta(t, 0, of["CEEMS"].active, 1e-3)
 	assert.InDelta(t, 1-0.4/2.563, of["CEEMS"].partsOf, 1e-3, "of the users alone")
-	assert.InDelta(t, 0.4/2.563, of["METRION"].misattributed, 1e-3, "it gives all to threads")
+	assert.InDelta(t, 0.4/2.563, of["METRION"].misattributed, 1e-3, "METRION divides all energy among threads")
 }
 
-// readInterval returns what a tool reads of the first 10 s of a scenario, and the simulator.
+// readInterval returns the first 10 s of a scenario as a tool reads them, and the simulator.
 func readInterval(t *testing.T, scenario string) (*simulator, *rules.Interval) {
 	l := build(t, t.TempDir(), simScenarioOf(t, scenario), "")
 	o := observe(l)

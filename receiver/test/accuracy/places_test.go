@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory
-// of the socket that they do not run on. What they hold is in proportion to what they use per CPU.
+// memoryOfTheOtherSocket is a machine of two sockets with a container and a process that use the
+// memory of the other socket. Their resident memory is in proportion to their memory power per CPU.
 func memoryOfTheOtherSocket(l *simulator) {
 	l.on(withMemory(straight(4, 20, 100)), withMemory(straight(4, 20, 100)))
 	place := func(w *simWorkload, watts float64, memory int) {
@@ -29,7 +29,7 @@ func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	by := func(options string) accuracy {
 		return measure(t, remote, named("scope zone, fixed, DRAM by "+options), simShort)
 	}
-	assert.Greater(t, by("cpu_time, 1 s, BPF").misattributedDRAM, 0.2, "where it ran")
+	assert.Greater(t, by("cpu_time, 1 s, BPF").misattributedDRAM, 0.2, "by the socket of the CPU time")
 	for _, source := range []string{"BPF", "procfs"} {
 		a := by("memory_cpu_time, 1 s, " + source)
 		assert.Less(t, a.misattributedDRAM, 0.02, source)

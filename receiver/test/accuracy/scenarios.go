@@ -22,14 +22,14 @@ import (
 type simScenario struct {
 	name        string
 	description string // for dev/results/scenarios.csv
-	// build makes the simulator's machine and its workloads.
+	// build creates the simulator's machine and its workloads.
 	build func(*simulator)
-	// row is the name of the scenario's row, if other scenarios have the same row.
+	// row is the name of the scenario's row, if several scenarios share the row.
 	row string
-	// machine is the name of the machine, if other scenarios have the same machine.
+	// machine is the name of the machine, if several scenarios share the machine.
 	machine string
 	load    float64 // of a load curve
-	driver  string  // the only one of the cards, if not any
+	driver  string  // the driver of the cards, if the scenario needs one
 }
 
 var simScenarios = []simScenario{
@@ -147,7 +147,7 @@ func straight(cpus int, idle, full float64) *hostsim.Socket {
 	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: model.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
 }
 
-// concave returns a socket whose first load costs the most power.
+// concave returns a socket whose power rises most at low load.
 func concave(cpus int) *hostsim.Socket {
 	return &hostsim.Socket{CPUs: cpus, Idle: 30, Curve: model.Curve{
 		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
@@ -160,8 +160,8 @@ func scaled(s *hostsim.Socket) *hostsim.Socket {
 	return s
 }
 
-// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
-// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest:
+// 1.25 times the utilization (Documentation/scheduler/schedutil.rst), with a minimum of 40 %.
 func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
 // withMemory adds memory to a socket that draws 3 W at rest.
@@ -178,14 +178,14 @@ func steadyMix(l *simulator) {
 	l.container("db", 0, 0.25)
 }
 
-// within reports whether a time is in a part of each period, from an offset on. No window of 10 ms
-// begins at the offsets of the scenarios.
+// within reports whether a time is within a part of each period, which starts at an offset. No
+// window of 10 ms begins at the offsets of the scenarios.
 func within(at, period, from, length time.Duration) bool {
 	in := at % period
 	return in >= from && in < from+length
 }
 
-// cpusIf returns n if the condition holds, and else 0.
+// cpusIf returns n if the condition holds, and 0 otherwise.
 func cpusIf(n float64, condition bool) float64 {
 	if condition {
 		return n
@@ -209,7 +209,8 @@ func (l *simulator) withChildren(w *simWorkload) {
 	})
 }
 
-// jobs adds a workload of containers. In every period, start starts one, which lives for 3 s.
+// jobs adds a workload of containers. In every period, start starts a container, which lives for 3
+// s.
 func (l *simulator) jobs(period, from time.Duration, start func(*simWorkload)) {
 	job := l.workload("job")
 	l.each(func(at time.Duration) {
@@ -222,13 +223,14 @@ func (l *simulator) jobs(period, from time.Duration, start func(*simWorkload)) {
 	})
 }
 
-// Loads of the machines in the load curves. At the low ones power at rest matters most.
+// Loads of the machines in the load curves. Power at rest matters most at low loads.
 var (
 	simLoads    = []float64{0.1, 0.4, 0.7, 1}
 	simLowLoads = []float64{0.02, 0.05, 0.1, 0.4, 0.7, 1}
 )
 
-// underLoad returns a machine with the power curve of a real one, on which a process and a container run steadily.
+// underLoad returns a machine with the power curve of a real machine, on which a process and a
+// container run steadily.
 func underLoad(c simCurve, load float64) simScenario {
 	return simScenario{name: fmt.Sprintf("%s, %.0f %% load", c.cpu, 100*load), machine: c.cpu, load: load, build: func(l *simulator) {
 		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
@@ -238,7 +240,8 @@ func underLoad(c simCurve, load float64) simScenario {
 	}}
 }
 
-// afterNights returns the machine of underLoad after days whose lowest load on average is that of the nights.
+// afterNights returns the machine of underLoad after days whose lowest mean load, at midnight, is
+// night.
 func afterNights(c simCurve, night, load float64) simScenario {
 	c.cpu, c.watts = fmt.Sprintf("%s, nights at %.0f %%", c.cpu, 100*night), fromZero(c.watts)
 	sc := underLoad(c, load)
@@ -267,10 +270,12 @@ type simCurve struct {
 	watts   model.Curve
 }
 
-// simCurves returns the curves of testdata/load-curves.csv, which names their source. All cores are loaded evenly.
+// simCurves returns the curves of testdata/load-curves.csv, which cites their source. All cores are
+// loaded evenly.
 func simCurves(tb testing.TB) []simCurve { return curvesOf(tb, "load-curves.csv") }
 
-// simCoreCurves returns the curves of testdata/core-curves.csv, which names their source. Cores are loaded one by one.
+// simCoreCurves returns the curves of testdata/core-curves.csv, which cites their source. Cores are
+// loaded one by one.
 func simCoreCurves(tb testing.TB) []simCurve {
 	curves := curvesOf(tb, "core-curves.csv")
 	for i := range curves {

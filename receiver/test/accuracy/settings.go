@@ -20,32 +20,33 @@ import (
 // simSetting is a configuration of the receiver.
 type simSetting struct {
 	name string
-	// as is the name in the table, if it is another one.
+	// as is the name in the table, if it differs.
 	as string
-	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
-	// /proc. Windows of less than a second need KindBPF.
+	// source is KindBPF for CPU times in nanoseconds with all exits, KindClocks for CPU clocks,
+	// KindProcfs for /proc. Windows of less than a second need KindBPF.
 	source      cpu.SourceKind
 	window      time.Duration // 0 selects the window of the preset
 	attribution config.AttributionConfig
-	// training is how long its models are trained on a machine under varied load before the
+	// training is the time to train the models on a machine under varied load before the
 	// measurement, in whole collections.
 	training time.Duration
-	// in names the scenarios that have a row of it, nil for all. A row that repeats another one is left out.
+	// in lists the scenarios with a row for the setting; nil means all. Rows that would repeat
+	// another row are left out.
 	in []string
-	// counts states that the machine counts hardware events.
+	// counts is set if the machine counts hardware events.
 	counts bool
-	// warm is how long the workloads run before the measurement, in whole collections.
+	// warm is the time that the workloads run before the measurement, in whole collections.
 	warm time.Duration
 	// driver is the driver of the cards of a machine, if the cards are measured.
 	driver string
-	// by, if set, measures the rule of another tool in place of the receiver.
+	// by, if set, measures the rule of another tool instead of the receiver.
 	by func(*testing.T, simScenario, time.Duration) accuracy
 }
 
-// named returns the setting that a name states, option by option. Other options are those of
-// simpleConfig, with CPU time of BPF programs. An option is a key of simOptions, a static power
+// named returns the setting of a name, which is a list of options. By default a setting is
+// simpleConfig with CPU time from BPF programs. An option is a key of simOptions, a static power
 // model, a weight of packages, the weight of a zone kind (DRAM by memory), a value (preset kepler,
-// smt_weight 0.6), or the length of windows. If a model is trained, it is trained for a day.
+// smt_weight 0.6), or the length of windows. A trained model is trained for a day.
 func named(name string) simSetting {
 	s := simSetting{name: name, source: cpu.KindBPF, attribution: simpleConfig().Attribution}
 	s.attribution.Weight = map[power.Kind]config.Weight{}
@@ -98,7 +99,8 @@ var simOptions = map[string]func(*simSetting){
 	"library":                 func(s *simSetting) { s.driver = "nvidia" },
 }
 
-// among returns settings with rows in these scenarios only, or in all if scenarios is nil.
+// among returns settings with rows in these scenarios only, or in all scenarios if scenarios is
+// nil.
 func among(scenarios []string, names ...string) (all []simSetting) {
 	for _, name := range names {
 		s := named(name)
@@ -108,13 +110,13 @@ func among(scenarios []string, names ...string) (all []simSetting) {
 	return all
 }
 
-// Scenarios in which settings differ that are equal in the others.
+// The scenarios where some settings differ. In other scenarios these settings have equal results.
 var (
 	ofBursts  = []string{"Bursts", "A noisy counter"}
 	ofSockets = []string{"One container on one socket", "Frequency scaling", "Mixed node", "Two sockets with migration", "NUMA"}
 	ofClocks  = []string{"Frequency scaling", "Mixed node", "Two sockets with migration"}
 	ofMemory  = []string{"Memory-bound and compute-bound", "Mixed node", "NUMA"}
-	ofModels  = []string{"Interrupts"} // in which a model does not find what it looks for
+	ofModels  = []string{"Interrupts"} // the models fail here
 	ofMixed   = []string{"Mixed node"}
 
 	ofInterrupts = []string{"Interrupts", "Interrupts in bursts"}
@@ -128,9 +130,9 @@ var simSettings = slices.Concat(
 	among(ofBursts, "CPU time, 10 ms, BPF"),
 )
 
-// simRules are the static power models other than the default. The trained models take minutes, so
-// they are measured only when the page is written. Fixed gets the machine's true power at rest, so
-// that it has no error on the curves.
+// simRules are the static power models other than the default. Trained models take minutes, so they
+// are measured only when the page is written. Fixed has the machine's true power at rest, so it has
+// no error on the curves.
 var simRules = slices.Concat(
 	among(nil, "fixed, 1 s, BPF"),
 	among(ofModels, "minimum, 10 s, BPF", "resting, 10 s, BPF", "base, 10 s, BPF", "regression, 10 s, BPF"),
@@ -140,7 +142,7 @@ var simRules = slices.Concat(
 		"fixed, interrupts unattributed, 10 s, BPF", "fixed, interrupts unattributed, 1 s, BPF", "fixed, interrupts unattributed, 100 ms, BPF"),
 )
 
-// The settings of the tables of curves: of the load curves, and of the other curves and loads.
+// The settings of the tables of curves: the load curves, and the other curves and loads.
 var (
 	curveSettings = among(nil, "CPU time, 10 s, BPF", "minimum, 10 s, BPF", "resting, 10 s, BPF", "base, 10 s, BPF", "regression, 10 s, BPF",
 		"trained, 10 s, BPF", "default, BPF")
@@ -150,13 +152,13 @@ var (
 // simBest holds the recommended settings.
 var simBest = slices.Concat(among(nil, "default, BPF", "default, procfs"), among(ofMemory, "default, BPF, no events"))
 
-// simPresets are the presets of other tools' rules. They have no rows. Their active energy is that of
-// a setting above, except for kubewatt.
+// simPresets are the presets of other tools' rules. They have no rows. Except for kubewatt, each
+// has the active energy of a setting above.
 var simPresets = among(nil, "preset kepler, 10 s, BPF", "preset kepler_0_9, 10 s, BPF", "preset scaphandre, 10 s, BPF",
 	"preset smartwatts, 10 s, BPF", "preset kubewatt, 10 s, BPF", "preset kavanagh, 10 s, BPF")
 
-// simKeys are attribution weights other than CPU time, with a correct static power model. With a wrong one they also share
-// energy that no workload caused.
+// simKeys are attribution weights other than CPU time, with a correct static power model. With a
+// wrong model they would also divide energy that no workload caused.
 var simKeys = slices.Concat(
 	among([]string{"Frequency scaling"}, "fixed, frequency, 10 s, BPF"),
 	among(ofClocks, "fixed, frequency, 1 s, BPF", "fixed, frequency_squared, 1 s, BPF", "fixed, frequency_cubed, 1 s, BPF"),
@@ -164,8 +166,8 @@ var simKeys = slices.Concat(
 	among(ofMixed, "trained, frequency_squared, DRAM by memory_cpu_time, 1 s, BPF", "trained, frequency_squared, DRAM by memory_cpu_time, 100 ms, BPF"),
 )
 
-// simScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
-// among them. On one socket they are as the scope node.
+// simScopes divide each package's energy by its own CPUs, also with the static power models that
+// are correct for a package. On one socket the results equal the scope node.
 var simScopes = slices.Concat(
 	among(ofSockets, "scope zone, utilization, 10 s, BPF", "scope zone, fixed, 10 s, BPF", "scope zone, fixed, 10 s, procfs",
 		"scope zone, fixed, 1 s, BPF", "scope zone, trained, 1 s, BPF"),
@@ -173,8 +175,8 @@ var simScopes = slices.Concat(
 		"scope zone, trained, DRAM by memory_cpu_time, 100 ms, BPF"),
 )
 
-// simThreads are settings with less for threads that share a core, with a correct static power
-// model. Two busy threads draw 1.2 times the power of one, so the weight 0.6 is correct.
+// simThreads are settings with a lower weight for threads that share a core, with a correct static
+// power model. Two busy threads draw 1.2 times the power of one, so the weight 0.6 is correct.
 var simThreads = slices.Concat(
 	among(ofThreads, "fixed, smt_weight 0.6, 10 s, BPF", "fixed, smt_weight 0.55, 1 s, BPF", "fixed, smt_weight 0.6, 1 s, BPF",
 		"fixed, smt_weight 0.65, 1 s, BPF", "fixed, smt_weight 0.55, 100 ms, BPF", "fixed, smt_weight 0.6, 100 ms, BPF",
@@ -195,8 +197,8 @@ func (s *simSetting) config() *config.Config {
 	return cfg
 }
 
-// trainingKey identifies the options that trained models depend on: all except attribution weights
-// and the idle allocation, which divide energy.
+// trainingKey identifies the options that affect trained models: all options except attribution
+// weights and the idle allocation, which divide energy.
 func (s *simSetting) trainingKey() string {
 	a := s.attribution
 	a.StaticPower = allStatic(a.StaticModelOf(power.Package))
@@ -204,7 +206,7 @@ func (s *simSetting) trainingKey() string {
 	return fmt.Sprintf("%v %v %v %+v", s.source, s.training, s.window, a)
 }
 
-// simIdleRules are the idle allocations, and simIdleScenarios the scenarios in which they differ.
+// simIdleRules are the idle allocations, and simIdleScenarios the scenarios where they differ.
 var (
 	simIdleRules = []simSetting{
 		idling(config.IdleNone), idling(config.IdleEqual), idling(config.IdleEqualContainers), idling(config.IdleRequested), idling(config.IdleUsed),

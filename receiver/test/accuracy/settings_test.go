@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
-// run identifies everything that active energy depends on, so that settings with the same run are measured once. It
-// leaves out the idle allocation, which the idle tables measure.
+// run identifies all options that affect active energy, so that settings with the same run are
+// measured once. It leaves out the idle allocation, which the idle tables measure.
 func (s *simSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution

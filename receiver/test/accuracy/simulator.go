@@ -39,7 +39,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
-// simulator runs the receiver on a simulated machine that knows the true energy of each workload.
+// simulator runs the receiver on a simulated machine with the true energy of each workload.
 type simulator struct {
 	tb        testing.TB
 	root      string
@@ -47,12 +47,12 @@ type simulator struct {
 	workloads []*simWorkload
 	// containers counts the containers.
 	containers int
-	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
+	// nights is the lowest load of a day, 0 to 1, if jobs arrive at random; see day.
 	nights float64
 	// drives are called before every millisecond with the time since the beginning, at.
 	drives []func(at time.Duration)
 	at     time.Duration
-	// since is called when training has ended, if it is not nil. It changes the machine.
+	// since is called after training, if it is not nil. It changes the machine.
 	since func()
 	// driver is the driver of the machine's cards; see simSetting.
 	driver        string
@@ -60,15 +60,15 @@ type simulator struct {
 	r             *energyreceiver.Embedded
 	windows       *simWindows
 	series        map[simSeries]float64 // last value of each, in J
-	uncertainties map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
+	uncertainties map[simSeries]float64 // sum over collections, in J
 }
 
-// simWindows is a metronome by which the simulator ends the windows of a receiver.
+// simWindows is the metronome with which the simulator ends the receiver's windows.
 type simWindows struct {
-	length time.Duration // 0 while there is one window per collection
+	length time.Duration // 0 for one window per collection
 	ends   chan struct{} // of a window; closed by Stop
 	ended  chan struct{} // receives once a window is attributed
-	began  bool          // Next was called
+	began  bool          // set by the first Next
 }
 
 // Next implements windows.Metronome.
@@ -95,10 +95,10 @@ func (w *simWindows) end() {
 	<-w.ended
 }
 
-// simWorkload is a process of the host, or containers with all their processes.
+// simWorkload is a process of the host, or one or more containers with all their processes.
 type simWorkload struct {
 	name       string
-	containers []string        // ids of all that ever existed
+	containers []string        // IDs of all that ever existed
 	tasks      []*hostsim.Task // all that ever existed
 	contexts   []*hostsim.Context
 }
@@ -107,7 +107,7 @@ type simSeries struct {
 	metric, resource, zone string
 	start                  pcommon.Timestamp
 	of                     string // the workload's name
-	idle                   bool   // otherwise active energy
+	idle                   bool   // idle instead of active energy
 }
 
 // treeDir returns a temporary directory, in memory if there is room.
@@ -123,16 +123,16 @@ func treeDir(tb testing.TB) string {
 	return dir
 }
 
-// build returns the simulator of a scenario, with the files of its machine below root. driver is
-// simSetting.driver.
+// build returns the simulator of a scenario, with the files of its machine below root. driver is as
+// in simSetting.
 func build(tb testing.TB, root string, sc simScenario, driver string) *simulator {
 	l := &simulator{tb: tb, root: root, driver: driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 	sc.build(l)
 	return l
 }
 
-// run lets the time of the scenario pass in steps of a millisecond. It calls after at the end of
-// each, unless it is nil.
+// run lets the time of the scenario pass in steps of a millisecond. It calls after, unless it is
+// nil, at the end of each step.
 func (l *simulator) run(length time.Duration, after func()) {
 	for end := l.at + length; l.at < end; {
 		for _, drive := range l.drives {
@@ -185,7 +185,8 @@ func (l *simulator) contain(w *simWorkload, socket int, demand float64) {
 	l.requests(w, 1)
 }
 
-// requests sets the CPU limit of a workload's last container, which its request is derived from.
+// requests sets the CPU limit of a workload's last container, from which its CPU request is
+// derived.
 func (l *simulator) requests(w *simWorkload, cpus int) {
 	dir := filepath.Join(l.root, "sys/fs/cgroup", w.tasks[len(w.tasks)-1].Cgroup)
 	require.NoError(l.tb, os.MkdirAll(dir, 0o700))
@@ -215,8 +216,8 @@ func (l *simulator) begin(w *simWorkload, cgroup string, socket int, demand floa
 	w.tasks = append(w.tasks, t)
 }
 
-// weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs
-// it, in W.
+// weighs sets the intensity of a workload's first task, and the memory power per CPU that runs it,
+// in W.
 func (w *simWorkload) weighs(intensity, memory float64) *simWorkload {
 	w.tasks[0].Intensity, w.tasks[0].Memory = intensity, memory
 	return w
@@ -236,7 +237,7 @@ func (w *simWorkload) spawn() *hostsim.Task {
 	return t
 }
 
-// entity returns what the workload's series are of.
+// entity returns the entity type of the workload's series.
 func (w *simWorkload) entity() string {
 	if w.containers != nil {
 		return "container"
@@ -253,12 +254,12 @@ func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Dura
 	if setting.driver == "" {
 		return measureIn(t, root, sc, setting, horizon)
 	}
-	// Goroutines poll the cards, by a clock that is simulated for all of them.
+	// Goroutines poll the cards. synctest simulates the clock for all of them.
 	synctest.Test(t, func(t *testing.T) { a = measureIn(t, root, sc, setting, horizon) })
 	return a
 }
 
-// measureIn runs the real receiver. Its models are trained for setting.training before.
+// measureIn runs the real receiver. It first trains the models for setting.training.
 func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	l := build(t, root, sc, setting.driver)
 	storage := ""
@@ -287,7 +288,7 @@ func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, ho
 	l.run(setting.warm, observe)
 	before := l.totals()
 	l.run(horizon, observe)
-	require.Equal(t, window, l.windows.length, "nothing else measured")
+	require.Equal(t, window, l.windows.length, "no other window length")
 	l.checkSums()
 	return l.totals().since(before).accuracy()
 }
@@ -338,7 +339,7 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 
 var errUncounted = errors.New("the machine counts no hardware events")
 
-// receive sets the receiver, with a valid configuration and the extensions of host. edit completes
+// receive starts the receiver with a valid configuration and the extensions of host. edit completes
 // the machine that the receiver reads.
 func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.Component, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
@@ -356,7 +357,7 @@ func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.
 }
 
 // openWeigher returns a function that opens weighers of the simulated machine. The figures of
-// presets come from a machine without clock rates.
+// presets are from a machine without clock rates.
 func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.KeyOptions) (window.Weigher, error) {
 	wanted, _ := rules.Resolve(cfg, rules.Machine{})
 	return func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
@@ -372,7 +373,7 @@ func readFrom(m *machine.Machine, open func(cpu.Options) cpu.Source) {
 	m.OpenCPU = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
-// onceBy holds results of functions by a key. Each function is called once, also if several tests
+// onceBy holds results of functions by a key. It calls each function once, even if several tests
 // need its result at the same time.
 type onceBy[T any] struct{ byKey sync.Map }
 
@@ -387,9 +388,9 @@ var (
 	measured onceBy[accuracy]
 )
 
-// trainedOn returns the state of a receiver that has measured the machine of a scenario, without
-// its workloads, under a varied load. Settings with the same training share them, and so do
-// scenarios of one machine.
+// trainedOn returns the state of a receiver after it measured the machine of a scenario under a
+// varied load, without the workloads. Settings with the same training, and scenarios of one
+// machine, share the state.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 	return trained.get(cmp.Or(sc.machine, sc.name)+"\n"+setting.trainingKey(), func() []byte {
 		l := build(tb, treeDir(tb), sc, "")
@@ -421,7 +422,7 @@ func (l *simulator) end(t *hostsim.Task) {
 	l.machine.RemoveCgroup(t.Cgroup)
 }
 
-// measureOnce measures a row of the tables. Tables that have the same row share the measurement.
+// measureOnce measures a row of the tables. Tables with the same row share the measurement.
 func measureOnce(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	key := fmt.Sprint(sc.name, "\n", setting.name, "\n", horizon)
 	return measured.get(key, func() accuracy { return measure(t, sc, setting, horizon) })
@@ -481,8 +482,8 @@ func (l *simulator) workloadOf(resource pcommon.Map) string {
 	return ""
 }
 
-// readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in
-// each collection, so those of energy add up.
+// readDoubts adds up the uncertainties of a workload, or of the node. Errors are the same in each
+// collection, so the uncertainties of energy add up.
 func (l *simulator) readDoubts(of string, m pmetric.Metric) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {

@@ -14,10 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// simShort is how long the scenarios of the other tests run: one collection.
+// simShort is the length of the other tests' scenarios: one collection.
 const simShort = 10 * time.Second
 
-// share is the part of all active energy that a workload was given, relative to its true part.
+// share returns the part of all active energy that a workload got, relative to its true part.
 func (a *accuracy) share(workload string) float64 {
 	return a.reported[workload].Sum() / a.reported[nodeEnergy].Sum() / (a.truth[workload].Sum() / a.truth[aboveIdle].Sum())
 }
@@ -31,7 +31,7 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 	}
 }
 
-// A third of the CPU time is that of short-lived processes whose parent ignores SIGCHLD.
+// A third of the CPU time belongs to short-lived processes whose parent ignores SIGCHLD.
 func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 	dropped := simScenario{name: "Dropped children", build: func(l *simulator) {
 		l.on(straight(4, 20, 100))
@@ -94,14 +94,14 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 
 func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 	interrupts := simScenarioOf(t, "Interrupts")
-	// A window of procfs is a second at least.
+	// A procfs window lasts at least a second.
 	for _, in := range []string{"10 s, BPF", "10 s, procfs", "1 s, BPF", "1 s, procfs", "100 ms, BPF"} {
 		a := measure(t, interrupts, named("fixed, interrupts unattributed, "+in), simShort)
 		assert.Less(t, a.misattributed, 0.01, in)
 		assert.InDelta(t, 0, a.active, 1e-3, in)
 		b := measure(t, interrupts, named("fixed, "+in), simShort)
 		assert.InDelta(t, 0.4/2.563, b.misattributed, 1e-3, "their share of all busy time, %s", in)
-		assert.InDelta(t, a.reported[nodeEnergy].Sum(), b.reported[nodeEnergy].Sum(), 1e-6, "the node's is the same")
+		assert.InDelta(t, a.reported[nodeEnergy].Sum(), b.reported[nodeEnergy].Sum(), 1e-6, "same energy of the node")
 	}
 	for _, window := range []string{"10 s", "1 s", "100 ms"} {
 		byUtilization := measure(t, interrupts, named("CPU time, "+window), simShort)
@@ -125,7 +125,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle energy is attributed too")
 }
 
-// Six hours after midnight have enough different loads for the trained model.
+// The six hours after midnight have enough different loads to train the model.
 func TestTheTrainedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	setting := named("trained, 10 s, BPF")
 	setting.training = 6 * time.Hour
@@ -144,8 +144,8 @@ func TestATrainedStateIsOfTheMachineAlone(t *testing.T) {
 	setting.training = 6 * time.Hour
 	a := measure(t, bursts, setting, simShort)
 	without := measure(t, bursts, named("CPU time, 10 s, BPF"), simShort)
-	assert.InDelta(t, without.truth[aboveIdle].Sum(), a.truth[aboveIdle].Sum(), 1e-3, "the energy of the training is not in it")
-	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
+	assert.InDelta(t, without.truth[aboveIdle].Sum(), a.truth[aboveIdle].Sum(), 1e-3, "without the energy of the training")
+	assert.InDelta(t, 0, a.active, 5e-3, "in effect from the first interval")
 	again := setting
 	again.attribution.Weight = named("frequency").attribution.Weight
 	assert.Equal(t, setting.trainingKey(), again.trainingKey(), "trained models do not depend on attribution weights")
@@ -166,7 +166,7 @@ func TestADayHasAllLoads(t *testing.T) {
 		assert.Greater(t, n, 100, "times 10 s at a load of %d0 %%", i)
 	}
 	assert.Len(t, l.machine.Tasks, 2)
-	assert.InDelta(t, 1, l.workloads[0].tasks[0].Demand, 0, "as it was")
+	assert.InDelta(t, 1, l.workloads[0].tasks[0].Demand, 0, "demand restored")
 	assert.Zero(t, l.workloads[0].tasks[0].Used)
 }
 
@@ -232,7 +232,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 	}, shared)
 }
 
-// Settings that run leaves out do not change active energy, here in an hour of training.
+// Settings that run leaves out do not change active energy, here with an hour of training.
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := simCurves(t)[0]
 	for _, pair := range [][2]simSetting{
@@ -257,7 +257,7 @@ func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	for _, setting := range append(simRows(), simPresets...) {
 		assert.False(t, seen[setting.name], setting.name)
 		for _, scenario := range setting.in {
-			assert.True(t, seen[scenario], "%s: there is no scenario %s", setting.name, scenario)
+			assert.True(t, seen[scenario], "%s: no scenario %s", setting.name, scenario)
 		}
 		seen[setting.name] = true
 	}

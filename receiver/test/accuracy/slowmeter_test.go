@@ -24,15 +24,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
-// platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
+// platformOf shows the energy of a simulated machine, with 60 W in addition to its socket, as of
+// the last multiple of every.
 type platformOf struct {
 	machine *hostsim.Machine
 	every   time.Duration
-	booted  time.Duration // when it began
+	booted  time.Duration // start of the meter
 	reading power.Reading
 }
 
-// measure is called with the passing of time.
+// measure is called as time passes.
 func (m *platformOf) measure() {
 	if ran := m.machine.Now() - m.booted; ran%m.every != 0 {
 		return
@@ -48,14 +49,15 @@ func (m *platformOf) Read(context.Context, power.Sample) ([]power.Reading, error
 
 func (*platformOf) Close() error { return nil }
 
-// slowCase is how often a receiver attributes, and how far shares by a slow meter may be from those by a fast one.
+// slowCase is the timing of a receiver, and the largest difference between shares by a slow meter
+// and by a fast meter.
 type slowCase struct {
-	window, collection time.Duration // window: 0 where it is the collection
-	static             bool          // the static power is known
+	window, collection time.Duration // window: 0 for one per collection
+	static             bool          // the configuration has the static power
 	limit              float64       // of each share, relative
 }
 
-// observe returns a receiver whose only meter has news so often.
+// observe returns a receiver whose only meter is updated every interval of length every.
 func (tc *slowCase) observe(t *testing.T, on *hostsim.Machine, every time.Duration) (*simulator, *platformOf) {
 	l := &simulator{tb: t, root: on.Host.Root(), machine: on, series: map[simSeries]float64{}}
 	m := &platformOf{machine: on, every: every, booted: on.Now(), reading: power.Reading{Zone: &power.Zone{
@@ -77,8 +79,8 @@ func (tc *slowCase) observe(t *testing.T, on *hostsim.Machine, every time.Durati
 	return l, m
 }
 
-// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute
-// and of some seconds, and a process that hardly runs.
+// mix returns a function that changes the load of a machine: requests in waves, jobs of half a
+// minute and of a few seconds, and an almost idle process.
 func (l *simulator) mix() func(at time.Duration) {
 	web, batch, build := l.process("web", 0, 1), l.process("batch", 0, 0), l.process("build", 0, 0)
 	l.process("idler", 0, 0.1)
@@ -95,7 +97,7 @@ func (l *simulator) mix() func(at time.Duration) {
 	}
 }
 
-// share returns the workload's share of the energy of all of them.
+// share returns the workload's share of the energy of all workloads.
 func (l *simulator) share(workload string) float64 {
 	var sum, own float64
 	for s, energy := range l.series {
@@ -108,17 +110,18 @@ func (l *simulator) share(workload string) float64 {
 	return own / sum
 }
 
-// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of
-// processes changes: by a platform meter with news every 15 seconds, and by one with news in each
-// window. With -v it prints the errors.
+// TestSharesOfASlowMeterAreThoseOfAFastOne compares two receivers on a machine with a changing mix
+// of processes: one with a platform meter that is updated every 15 seconds, one with a meter that
+// is updated in each window. With -v it prints the errors.
 func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 	for _, tc := range []slowCase{
 		{0, 5 * time.Second, false, .01},
 		{0, 5 * time.Second, true, .01},
 		{0, 10 * time.Second, false, .01},
-		// The meter's news are in the middle of every second collection, so its energy is not quite that of the claims.
+		// The meter is updated in the middle of every second collection, so the window of its
+		// energy differs from the window of the CPU time.
 		{0, 10 * time.Second, true, .02},
-		// Within 15 seconds the slow meter does not show which tasks ran when more power was used.
+		// Within 15 seconds the slow meter does not show which tasks ran while power was higher.
 		{time.Second, 10 * time.Second, false, .0125},
 		{time.Second, 10 * time.Second, true, .0125},
 	} {

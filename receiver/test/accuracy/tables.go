@@ -19,20 +19,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// simHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
-// steady.
+// simHorizon is the length of the tables' scenarios, curveHorizon the length of scenarios on the
+// load curves, which are steady.
 const (
 	simHorizon   = 30 * time.Second
 	curveHorizon = 10 * time.Second
 )
 
-// Paths of the results, and of the page that has a part of them.
+// Paths of the results, and of the page with some of the results.
 const (
 	results  = "../../../dev/results"
 	userPage = "../../../docs/accuracy.md"
 )
 
-// measurement is a table with a row for each scenario under each of its settings, in a file of dev/results.
+// measurement is a table with a row for each scenario under each of its settings, in a file of
+// dev/results.
 type measurement struct {
 	file      string
 	scenarios []simScenario
@@ -70,7 +71,7 @@ var (
 	unowned       = figure{name: "unattributed", share: func(a *accuracy) float64 { return a.unowned }}
 )
 
-// measurements returns the tables of make accuracy whose rows are scenarios under settings.
+// measurements returns the tables of make accuracy that have scenarios and settings as rows.
 func measurements(t *testing.T) []*measurement {
 	even, cores := simCurves(t), simCoreCurves(t)
 	return []*measurement{
@@ -97,14 +98,14 @@ func onCurves(curves []simCurve, loads []float64, scenario func(simCurve, float6
 
 func atLowLoad(c simCurve, load float64) simScenario { return afterNights(c, 0.05, load) }
 
-// run measures the rows that wanted selects. It is the only loop over scenarios and settings.
+// run measures the rows that wanted selects.
 func (m *measurement) run(t *testing.T, wanted func(*simScenario, *simSetting) bool) *measurement {
 	m.cells = make([][]*accuracy, len(m.scenarios))
 	for i := range m.cells {
 		m.cells[i] = make([]*accuracy, len(m.settings))
 	}
 	t.Run(strings.TrimSuffix(m.file, ".csv"), func(t *testing.T) {
-		for k, setting := range m.settings { // neighbors have no common training to wait for
+		for k, setting := range m.settings { // adjacent settings do not wait for the same training
 			for i, sc := range m.scenarios {
 				if has(&sc, &setting) && wanted(&sc, &setting) {
 					t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func (m *measurement) isComplete() bool {
 	return true
 }
 
-// table returns the rows of which all machines are measured.
+// table returns the rows with all machines measured.
 func (m *measurement) table() *table.Table {
 	rows := table.New("scenario", "setting")
 	for _, f := range m.figures {
@@ -176,7 +177,7 @@ func (m *measurement) machines(row string, setting int) (machines []*accuracy) {
 
 func (sc *simScenario) title() string { return cmp.Or(sc.row, sc.name) }
 
-// write writes the rows. If some are not measured, it keeps the others of the file.
+// write writes the rows. If some are not measured, it keeps the other rows of the file.
 func (m *measurement) write(t *testing.T) { writeRows(t, m.file, m.table(), m.isComplete()) }
 
 // writeRows writes a file of dev/results, unless a measurement has failed.
@@ -196,7 +197,8 @@ func put(t *testing.T, page, command, text string) {
 	require.NoError(t, table.Put(page, command, text))
 }
 
-// over returns the mean and the extremes of a figure over the scenarios that is selects.
+// over returns the mean and the extremes of a figure over the scenarios that the function is
+// selects.
 func (m *measurement) over(setting string, f figure, is func(*simScenario) bool) (s summary) {
 	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
 	for i := range m.scenarios {
@@ -209,7 +211,8 @@ func (m *measurement) over(setting string, f figure, is func(*simScenario) bool)
 
 func everywhere(*simScenario) bool { return true }
 
-// means returns the mean and worst errors over all scenarios of the settings that have a row in each.
+// means returns the mean and worst errors over all scenarios, for settings with a row in each
+// scenario.
 func means(all ...*measurement) *table.Table {
 	rows := table.New("setting", "misattributed, mean", "misattributed, worst", "worst in", "active, mean", "active, worst", "active, worst in",
 		"sum of parts, least", "sum of parts, most")
@@ -274,7 +277,7 @@ func headline(accuracy, curves, nights, effects, events *measurement) string {
 // simAll returns all scenarios in the order of the tables.
 func simAll() []simScenario { return slices.Concat(simScenarios, simHardware) }
 
-// descriptions returns what each scenario is.
+// descriptions returns the descriptions of all scenarios.
 func descriptions() *table.Table {
 	all := table.New("scenario", "description")
 	for _, sc := range slices.Concat(simAll(), gpuScenarios) {
@@ -283,7 +286,7 @@ func descriptions() *table.Table {
 	return all
 }
 
-// idleTable returns the parts of the node's idle energy that each workload gets by each rule.
+// idleTable returns the part of the node's idle energy that each workload gets under each rule.
 func idleTable(t *testing.T) *table.Table {
 	m := &measurement{file: "idle.csv", settings: simIdleRules, horizon: simHorizon}
 	for _, name := range simIdleScenarios {
@@ -297,7 +300,7 @@ func idleTable(t *testing.T) *table.Table {
 				continue
 			}
 			name, rule := m.scenarios[i].name, m.settings[k].name
-			require.Equal(t, m.cells[i][0].reported, a.reported, "%s, %s: active energy is as it was", name, rule)
+			require.Equal(t, m.cells[i][0].reported, a.reported, "%s, %s: active energy is unchanged", name, rule)
 			carriers := append(slices.Clone(a.workloads), "other processes", "unattributed")
 			for n, share := range a.idleShares(t) {
 				all.Add(name, rule, carriers[n], number(math.Abs(share)))
@@ -323,11 +326,11 @@ func (t *simTotals) idleShares(tb testing.TB) (shares []float64) {
 		others -= t.idle[w].Sum()
 		shares = append(shares, t.idle[w].Sum()/node.Sum())
 	}
-	require.GreaterOrEqual(tb, others, -1e-6, "the workloads' idle energy is in the series of their processes or of the others")
+	require.GreaterOrEqual(tb, others, -1e-6, "idle energy of workloads exceeds the idle energy of all processes")
 	return append(shares, others/node.Sum(), 1-processes.Sum()/node.Sum())
 }
 
-// number formats a share in percent with one decimal. It is empty if there is none.
+// number formats a share in percent with one decimal. NaN is the empty string.
 func number(share float64) string {
 	if math.IsNaN(share) {
 		return ""
@@ -338,7 +341,7 @@ func number(share float64) string {
 	return "0.0"
 }
 
-// percent formats a share as a percentage, or as a dash if there is none.
+// percent formats a share as a percentage. NaN is a dash.
 func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "-"
@@ -372,7 +375,7 @@ func (s *summary) add(scenario string, e float64) {
 
 func (s *summary) mean() float64 { return s.sum / s.n }
 
-// largest formats the largest error, with the scenario unless it is none.
+// largest formats the largest error and its scenario, which it omits if all errors are rounding.
 func (s *summary) largest(format func(float64) string) string {
 	if s.scenario() == "" {
 		return format(0)
@@ -380,7 +383,8 @@ func (s *summary) largest(format func(float64) string) string {
 	return format(s.worst) + " " + s.in
 }
 
-// scenario returns the scenario of the largest error, or an empty string if all errors are rounding.
+// scenario returns the scenario of the largest error, or an empty string if all errors are
+// rounding.
 func (s *summary) scenario() string {
 	if math.Abs(s.worst) < simRounding {
 		return ""
@@ -388,7 +392,7 @@ func (s *summary) scenario() string {
 	return s.in
 }
 
-// span formats the smallest and the largest error, or a dash if there is none.
+// span formats the smallest and the largest error, or a dash without errors.
 func (s *summary) span() string {
 	switch {
 	case s.n == 0:

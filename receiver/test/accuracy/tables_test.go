@@ -19,8 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// cheap reports whether every test run measures a row. It leaves out trained models, short windows, because there
-// are so many, long intervals of cards, and long scenarios.
+// cheap reports whether every test run measures a row. It leaves out trained models, short windows
+// (there are many), long intervals of cards, and long scenarios.
 func cheap(sc *simScenario, s *simSetting) bool {
 	switch {
 	case sc.name == largeScenario, slices.ContainsFunc(simEffects, func(e simScenario) bool { return e.name == sc.name }), s.warm > 0:
@@ -97,9 +97,9 @@ func TestMeansAreUpToDate(t *testing.T) {
 	}
 }
 
-// requireRows fails with the first row that differs from the row in the file. Which of two goroutines that wake at the
-// same moment runs first is not determined, so the rows of cards, which goroutines poll, may differ by the energy of a
-// poll.
+// requireRows fails with the first row that differs from the row in the file. Rows of cards may
+// differ by the energy of a poll: goroutines poll the cards, and the order of two goroutines that
+// wake at the same time is random.
 func requireRows(t *testing.T, file string, measured *table.Table, polled bool) {
 	committed, err := table.Read(filepath.Join(results, file))
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func requireRows(t *testing.T, file string, measured *table.Table, polled bool) 
 
 func onlyOnAMD64(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("the tables are written on amd64, and other architectures round floating point otherwise")
+		t.Skip("the tables are written on amd64, and other architectures round floating point differently")
 	}
 }
 

@@ -16,8 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
 )
 
-// joules is energy by zone kind. The energy of cards, if the machine has some, is in the place of
-// packages.
+// joules is energy by zone kind. The package energy of a machine with cards is the cards' energy.
 type joules = rules.Energy
 
 func less(a, b joules) joules { return joules{Package: a.Package - b.Package, DRAM: a.DRAM - b.DRAM} }
@@ -41,7 +40,7 @@ func (l *simulator) truth(w *simWorkload) (j joules) {
 	return j
 }
 
-// energy returns all energy and that at rest.
+// energy returns all energy, and the energy at rest.
 func (l *simulator) energy() (all, idled joules) {
 	for _, g := range l.machine.GPUs {
 		all.Package, idled.Package = all.Package+g.Energy/1e6, idled.Package+g.Idled/1e6
@@ -84,8 +83,8 @@ type simTotals struct {
 	// each metric. truth is the energy that each workload caused, all energy aboveIdle, and the
 	// energy atRest.
 	reported, idle, truth map[string]joules
-	// uncertainties are the standard deviations of the energy of the measurement, by metric,
-	// workload and zone, where they were emitted.
+	// uncertainties are the standard deviations of the measured energy, by metric, workload and
+	// zone. Only emitted uncertainties are included.
 	uncertainties map[simSeries]float64
 }
 
@@ -103,7 +102,7 @@ func (l *simulator) totals() simTotals {
 	}
 	all, idled := l.energy()
 	t.truth[aboveIdle], t.truth[atRest] = less(all, idled), idled
-	for _, s := range slices.SortedFunc(maps.Keys(l.series), simSeries.compare) { // the same rounding each time
+	for _, s := range slices.SortedFunc(maps.Keys(l.series), simSeries.compare) { // same rounding every time
 		sums, energy := t.reported, l.inZone(s.zone, l.series[s])
 		if s.idle {
 			sums = t.idle
@@ -130,8 +129,8 @@ func (t simTotals) since(before simTotals) simTotals {
 	return t
 }
 
-// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 %
-// too much.
+// accuracy holds the errors of the receiver's figures. Errors are relative: 0.1 means 10 % too
+// much.
 type accuracy struct {
 	simTotals
 
@@ -141,20 +140,20 @@ type accuracy struct {
 	mean    float64 // of the absolute errors of the workloads
 	worst   float64
 	worstOf string
-	// misattributed is the part of all energy above idle that is attributed to another workload
-	// than the one that caused it: of all zones, and of each.
+	// misattributed is the part of all energy above idle that is attributed to a workload that did
+	// not cause it, over all zones and for each zone.
 	misattributed, misattributedPackage, misattributedDRAM float64
-	// partsOf is the active energy of all parts, relative to that of the node, and unowned the part
-	// of the latter that no workload has.
+	// partsOf is the active energy of all parts, relative to the node's active energy. unowned is
+	// the part of the node's active energy outside all workloads.
 	partsOf, unowned float64
 }
 
-// simRounding is the precision of the tables: of errors that print the same, the first is the
+// simRounding is the precision of the tables. Of errors that print the same, the first is the
 // worst.
 const simRounding = 5e-4
 
-// accuracy compares the emitted energy with the truth. A workload that used nothing has no relative
-// error.
+// accuracy compares the emitted energy with the truth. A workload without true energy has no
+// relative error.
 func (t simTotals) accuracy() accuracy {
 	node, above := t.reported[nodeEnergy].Sum(), t.truth[aboveIdle].Sum()
 	all, unowned := above+t.truth[atRest].Sum(), t.reported[unattributedEnergy].Sum()
@@ -177,9 +176,8 @@ func (t simTotals) accuracy() accuracy {
 	return a
 }
 
-// misattributed returns half the sum of the differences between the reported and the true shares,
-// where everything outside the workloads is one more share. It is NaN if no energy above idle was
-// used.
+// misattributed returns half the sum of the differences between the reported and the true shares.
+// Everything outside the workloads is one more share. It is NaN if no energy above idle was used.
 func (t simTotals) misattributed(of func(joules) float64) float64 {
 	if of(t.truth[aboveIdle]) < 1e-6 {
 		return math.NaN()
@@ -193,5 +191,5 @@ func (t simTotals) misattributed(of func(joules) float64) float64 {
 	return (distance + math.Abs(rest)) / 2
 }
 
-// off returns the error of a figure relative to the true one.
+// off returns the error of a figure relative to the truth.
 func off(reported, truth float64) float64 { return (reported - truth) / truth }

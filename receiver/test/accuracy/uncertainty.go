@@ -20,14 +20,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// doubted is a figure that the receiver states an uncertainty of.
+// doubted is a figure with an uncertainty that the receiver reports.
 type doubted struct {
 	scenario, row, setting string
 	workload               string // empty: the node
 	zone                   power.Kind
-	// off is how far the figure is from the truth, and deviation the stated standard deviation, in J.
+	// off is the error of the figure, and deviation the reported standard deviation, in J.
 	off, deviation float64
-	// sharing is the error of a workload's share in the unit of window.Deviation, which returns used for what is known.
+	// sharing is the error of a workload's share in units of window.Deviation. used is the value of
+	// window.Deviation for the arguments that known describes.
 	sharing, used float64
 	known         string
 }
@@ -36,7 +37,8 @@ type doubted struct {
 // microjoules and CPU time to nanoseconds.
 func (d *doubted) holds() bool { return math.Abs(d.off) <= d.deviation+1e-4 }
 
-// mostWorkloads is how many workloads of a scenario count, so that one with thousands counts for no more than others.
+// mostWorkloads is the number of workloads that count per scenario, so that a scenario with
+// thousands does not outweigh the others.
 const mostWorkloads = 10
 
 // doubted returns the figures of a measurement that have uncertainties.
@@ -90,7 +92,7 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 	return known, window.Deviation(key, zone, length, shared)
 }
 
-// uncertaintySettings are the settings whose uncertainties are measured, with this time of training.
+// uncertaintySettings are the settings whose uncertainties are measured, with a training time.
 func uncertaintySettings(training time.Duration) []simSetting {
 	all := among(nil, "trained, 10 s, BPF", "trained, 10 s, procfs", "trained, 1 s, BPF",
 		"scope zone, trained, DRAM by memory_cpu_time, 1 s, BPF", "default, BPF", "default, procfs")
@@ -114,8 +116,8 @@ func part(figures []doubted, of func(*doubted) bool) (part float64, n int) {
 	return float64(held) / float64(n), n
 }
 
-// sharings returns the sorted errors of shares of workloads that is selects, by what is known of
-// them.
+// sharings returns the sorted errors of the shares of the workloads that the function is selects,
+// by doubted.known.
 func sharings(figures []doubted, is func(*doubted) bool) map[string][]float64 {
 	by := map[string][]float64{}
 	for i := range figures {
@@ -129,9 +131,8 @@ func sharings(figures []doubted, is func(*doubted) bool) map[string][]float64 {
 	return by
 }
 
-// heldOut returns the part of the workloads' figures in every other scenario whose share is within
-// the deviation that would have been taken from the remaining scenarios alone, and the other way
-// around.
+// heldOut divides the scenarios into two halves, every other scenario. It returns the part of the
+// workloads' figures whose share is within the deviation of the other half.
 func heldOut(figures []doubted, scenarios []simScenario) float64 {
 	inHalf := func(half int) func(*doubted) bool {
 		return func(d *doubted) bool {
@@ -168,7 +169,7 @@ func writeUncertainty(t *testing.T) {
 		sc.row = nightsAt(night)
 		return sc
 	})
-	// The time of training is that of the other tables, which have some of the same runs.
+	// The training time is the same as in the other tables, which share some of these runs.
 	busy := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), horizon: simHorizon}
 	quiet := &measurement{file: "uncertainty of nodes", scenarios: afterEach, settings: among(nil, "trained, 10 s, BPF"), horizon: curveHorizon}
 	figures, nodes := busy.run(t, everything).doubted(), quiet.run(t, everything).doubted()
@@ -212,7 +213,7 @@ func (m *measurement) doubted() (all []doubted) {
 	return all
 }
 
-// deviations returns the deviations of shares, measured and as window.Deviation has them.
+// deviations returns the deviations of shares: measured, and by window.Deviation.
 func deviations(figures []doubted) *table.Table {
 	all := table.New("active energy of", "deviation, measured", "used", "figures")
 	by := sharings(figures, ofWorkloads)

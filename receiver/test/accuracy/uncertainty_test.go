@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The models are trained for twenty minutes of simulated time. This is enough because the machine is
-// near rest for a part of it.
+// The models are trained for twenty minutes of simulated time. This is enough because the machine
+// is near rest for part of that time.
 func TestTheTruthIsWithinOneStandardDeviation(t *testing.T) {
 	var figures []doubted
 	settings := uncertaintySettings(20 * time.Minute)
@@ -34,5 +34,5 @@ func TestTheTruthIsWithinOneStandardDeviation(t *testing.T) {
 	assert.InDelta(t, 0.675, held, 0.1, "with deviations from every other scenario alone")
 	held, n = part(figures, ofTheNode)
 	t.Logf("%.0f %% of %d figures of nodes", 100*held, n)
-	assert.GreaterOrEqual(t, held, 0.6, "of %d figures of nodes, which come near rest, so that there is less to doubt than the model does", n)
+	assert.GreaterOrEqual(t, held, 0.6, "of %d figures of nodes, which come near rest, so that the model overestimates the uncertainty", n)
 }

@@ -24,11 +24,11 @@ import (
 
 // heldBPF holds the BPF objects of a process, by its descriptors.
 type heldBPF struct {
-	programs map[ebpf.ProgramID]bool // whether other processes run them: hooks
+	programs map[ebpf.ProgramID]bool // by program: whether other processes run it (a hook)
 	memory   float64                 // bytes of its programs and maps
 }
 
-// readBPF reads what a process has of BPF, from /proc/<pid>/fdinfo.
+// readBPF reads the BPF objects of a process from /proc/<pid>/fdinfo.
 func readBPF(pid int) (h heldBPF, err error) {
 	h.programs = map[ebpf.ProgramID]bool{}
 	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
@@ -39,7 +39,7 @@ func readBPF(pid int) (h heldBPF, err error) {
 	for _, d := range descriptors {
 		b, err := os.ReadFile(filepath.Join(dir, d.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // closed since
+			continue // closed in the meantime
 		}
 		if err != nil {
 			return h, err
@@ -51,8 +51,8 @@ func readBPF(pid int) (h heldBPF, err error) {
 	return h, nil
 }
 
-// add adds a descriptor. Links that are called by tracepoints and functions are hooks; an iterator's runs within the
-// process's own reads.
+// add adds a descriptor. Links to tracepoints and functions are hooks. Iterators are not: they run
+// within the process's own reads.
 func (h *heldBPF) add(info map[string]string) error {
 	if memlock, ok := info["memlock"]; ok {
 		n, err := strconv.ParseFloat(memlock, 64)
@@ -85,7 +85,7 @@ func parseFdinfo(text string) map[string]string {
 	return info
 }
 
-// program is the cost of the calls of a BPF program during a time.
+// program is the cost of the calls of a BPF program during an interval.
 type program struct {
 	name  string
 	hook  bool // other processes run it
@@ -96,10 +96,10 @@ type program struct {
 // price is the cost of a call of an attached program in addition to the program itself.
 type price struct {
 	call  time.Duration // of an empty program, by the CPU time of two threads that wake each other
-	stats time.Duration // what the kernel's own statistics show for an empty program
+	stats time.Duration // run time of an empty program in the kernel's statistics
 }
 
-// outside returns the CPU time that hooks cost the processes that run them.
+// outside returns the CPU time of hooks in the processes that run them.
 func (p price) outside(programs []program) (sum time.Duration) {
 	for _, h := range programs {
 		if !h.hook {
@@ -110,8 +110,8 @@ func (p price) outside(programs []program) (sum time.Duration) {
 	return sum
 }
 
-// watchPrograms returns what the BPF programs of a process take while wait waits. The kernel measures run times only
-// meanwhile, because measuring costs time itself.
+// watchPrograms returns the run times of a process's BPF programs while wait waits. The kernel
+// measures run times only during that call, because measuring takes CPU time itself.
 func watchPrograms(pid int, wait func() error) (programs []program, elapsed time.Duration, err error) {
 	held, err := readBPF(pid)
 	if err != nil || len(held.programs) == 0 {
@@ -142,8 +142,8 @@ func watchPrograms(pid int, wait func() error) (programs []program, elapsed time
 	return programs, time.Since(started), nil
 }
 
-// read returns the calls and the run time of each program since it was loaded. Unloaded programs
-// are left out.
+// read returns the calls and the run time of each program since its load. It leaves out unloaded
+// programs.
 func (h heldBPF) read() (programs map[ebpf.ProgramID]program, err error) {
 	programs = map[ebpf.ProgramID]program{}
 	for id, hook := range h.programs {
@@ -205,7 +205,7 @@ func priceOfCalls() (p price, err error) {
 	return p, err
 }
 
-// priceOfStats returns the run time of a call that the kernel's statistics show for an empty program.
+// priceOfStats returns the run time of a call of an empty program in the kernel's statistics.
 func priceOfStats(empty *ebpf.Program, rounds int) (time.Duration, error) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
@@ -217,7 +217,7 @@ func priceOfStats(empty *ebpf.Program, rounds int) (time.Duration, error) {
 	}
 	s, err := empty.Stats()
 	if err != nil || s.RunCount == 0 {
-		return 0, errors.Join(err, errors.New("the kernel has no statistics of BPF programs"))
+		return 0, errors.Join(err, errors.New("the kernel has no statistics for BPF programs"))
 	}
 	return s.Runtime / time.Duration(s.RunCount), nil
 }
@@ -231,8 +231,7 @@ func attached(p *ebpf.Program, f func() (time.Duration, error)) (time.Duration, 
 	return f()
 }
 
-// switches has two threads of one CPU wake each other, and returns their CPU time for each change from one to the
-// other.
+// switches makes two threads of one CPU wake each other, and returns their CPU time per switch.
 func switches(rounds int) (time.Duration, error) {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
@@ -246,7 +245,7 @@ func switches(rounds int) (time.Duration, error) {
 	used := make(chan time.Duration)
 	failed := make(chan error, 2)
 	player := func(in, out int, serves bool) {
-		runtime.LockOSThread() // and never unlocked, so that the thread ends with its affinity
+		runtime.LockOSThread() // never unlocked, so that the thread and its affinity end
 		var set unix.CPUSet
 		set.Set(0)
 		err := unix.SchedSetaffinity(0, &set)
@@ -264,7 +263,7 @@ func switches(rounds int) (time.Duration, error) {
 	return sum / time.Duration(2*rounds), err
 }
 
-// exchange writes a byte and reads one, or the other way round.
+// exchange writes a byte and reads one, or reads before it writes if it serves.
 func exchange(in, out int, serves bool) error {
 	b := []byte{0}
 	if serves {

@@ -17,20 +17,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// floorInC is the program of the floor "wake", compiled to floorProgram.
+// floorInC is the source of the floor "wake", compiled to floorProgram.
 //
 //go:embed testdata/floor.c
 var floorInC []byte
 
 const floorProgram = "floor"
 
-// floors are programs that do only what others cannot do without, over and over.
+// floors are programs that repeat a minimum of work, which any such program needs.
 var floors = map[string]func(every time.Duration) error{
 	"procfs":  procfsFloor,
 	"library": libraryFloor,
 }
 
-// be runs a floor. It never returns without an error.
+// be runs a floor. It returns only with an error.
 func be(name string, every time.Duration) error {
 	f, ok := floors[name]
 	if !ok {
@@ -52,7 +52,8 @@ func procfsFloor(every time.Duration) error {
 	})
 }
 
-// libraryFloor lists the processes and reads each one's stat with prometheus/procfs, as other programs do.
+// libraryFloor lists the processes and reads each stat file with prometheus/procfs, as other
+// programs do.
 func libraryFloor(every time.Duration) error {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -2,9 +2,10 @@
 
 //go:build linux
 
-// Command cost measures what whole processes cost beside a crowd of others: collectors with other settings or of other
-// commits, programs that do only what cannot be done without, and Kepler. They take turns, A B A B, and the figures are
-// medians over the turns, with the least and the most. It takes root, for BPF and for cgroups:
+// Command cost measures the cost of whole processes on a machine with a crowd of other processes:
+// collectors with different settings or of other commits, floors that do a minimum of work, and
+// Kepler. The programs take turns, A B A B. The figures are medians over the turns, with the
+// minimum and the maximum. Root is required, for BPF and cgroups:
 //
 //	go run ./receiver/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
 //	go run ./receiver/test/cost -processes 10000 -base /tmp/old/otelcol-energy
@@ -46,13 +47,13 @@ func main() {
 	}
 }
 
-// watchSignals has an interrupt end the run.
+// watchSignals makes an interrupt end the run.
 func watchSignals() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // the next one ends it at once
+		signal.Stop(signals) // a second signal ends the program at once
 		close(interrupted)
 	}()
 }
@@ -61,7 +62,7 @@ func watchSignals() {
 type options struct {
 	scenarios string
 	pages     string
-	// The rest makes up a scenario, if none is named.
+	// The other options describe a scenario. They are ignored if scenarios is set.
 	machine              crowd.Machine
 	binary, base, kepler string
 	configs              string
@@ -74,25 +75,25 @@ type options struct {
 
 	turns int
 	pace  pace
-	be    string // the floor that this program is itself
+	be    string // the floor that this program runs as
 	every time.Duration
 }
 
 // parse parses the command line.
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
-	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
+	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, instead of the scenario of the other flags: "+
 		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
 	flags.StringVar(&o.pages, "write", "", "files, separated by commas: CSV files get a row for each figure, pages the medians at their marks")
-	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
+	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes in addition to the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
 	flags.IntVar(&o.machine.ActiveIn, "active-in", 0, "how many of them the active processes are in; 0 is all")
 	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
 	flags.StringVar(&o.binary, "binary", "build/otelcol-energy", "the collector")
-	flags.StringVar(&o.base, "base", "", "another collector to compare with, or a commit of which it is built")
-	flags.StringVar(&o.kepler, "kepler", "", "a binary of Kepler")
-	flags.StringVar(&o.configs, "config", "", "configurations to compare, separated by commas, in place of the settings below")
+	flags.StringVar(&o.base, "base", "", "another collector to compare with, or a commit to build it from")
+	flags.StringVar(&o.kepler, "kepler", "", "Kepler's binary")
+	flags.StringVar(&o.configs, "config", "", "configurations to compare, separated by commas, instead of the settings below")
 	flags.DurationVar(&o.interval, "interval", time.Second, "collection_interval")
 	flags.StringVar(&o.windows, "window", "0s", "length of the windows; several are variants")
 	flags.StringVar(&o.sources, "source", "bpf", "cpu_time; several are variants")
@@ -104,8 +105,8 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.turns, "turns", 2, "turns of each variant")
 	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is a collection, at least 4 s, and half a second")
 	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is two collections, at least 10 s")
-	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
-	flags.StringVar(&o.be, "be", "", "be a floor, and measure nothing")
+	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after each measurement to measure the calls of BPF hooks")
+	flags.StringVar(&o.be, "be", "", "run as a floor, without measuring")
 	flags.DurationVar(&o.every, "every", time.Second, "how often the floor does its work")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -116,7 +117,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// of sets what is not set, to multiples of the collection interval. No collection is at an end.
+// of replaces zero values by multiples of the collection interval. No collection is at a boundary.
 func (p pace) of(interval time.Duration) pace {
 	const least, warm, half = 10 * time.Second, 4 * time.Second, 500 * time.Millisecond
 	if p.warmup == 0 {
@@ -128,7 +129,7 @@ func (p pace) of(interval time.Duration) pace {
 	return p
 }
 
-// variants returns the product of the binaries and settings, the base's first.
+// variants returns all combinations of binaries and settings, the base's first.
 func (o options) variants(p programs) (variants []variant, err error) {
 	add := func(name string, program func(programs) (variant, error)) {
 		v, e := program(p)
@@ -180,7 +181,7 @@ func (o options) settings() (all []settings) {
 	}
 	for _, s.source = range list(o.sources) {
 		for _, text := range list(o.windows) {
-			s.window, _ = time.ParseDuration(text) // the collector reports what is wrong
+			s.window, _ = time.ParseDuration(text) // the collector reports invalid durations
 			for _, s.receiver = range strings.Split(o.receivers, ";") {
 				all = append(all, s)
 			}
@@ -201,9 +202,9 @@ func nonEmpty(texts ...string) (kept []string) {
 	return kept
 }
 
-// run measures, and writes what it finds.
+// run measures, and writes the results.
 func (o options) run(w io.Writer) (err error) {
-	runtime.LockOSThread() // what it starts is killed when the thread ends, as those of a neighbor do
+	runtime.LockOSThread() // processes that it starts are killed when the thread ends
 	dir, err := os.MkdirTemp("", "cost")
 	if err != nil {
 		return err
@@ -224,7 +225,7 @@ func (o options) run(w io.Writer) (err error) {
 		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w, figures: newMeasured(host()),
 	}
 	if s.price, err = priceOfCalls(); err != nil {
-		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
+		fmt.Fprintln(w, "The cost of BPF hooks is not measured:", err)
 		s.pace.hooks = 0
 	}
 	fmt.Fprintf(w, "%s\nA call of a BPF hook takes %s, and its measurement %s. Figures are medians of %d turns [least, most].\n\n",
@@ -256,7 +257,8 @@ func (o options) compare(s *session) (err error) {
 	return errors.Join(report(s.out, results), err)
 }
 
-// baseCollector returns the path of a collector. If base is no file it is a commit, whose collector is built in dir.
+// baseCollector returns the path of a collector. If base is not a file, it is a commit, and its
+// collector is built in dir.
 func baseCollector(base, dir string) (path string, err error) {
 	if info, err := os.Stat(base); base == "" || err == nil && info.Mode().IsRegular() {
 		return base, nil
@@ -283,7 +285,7 @@ func baseCollector(base, dir string) (path string, err error) {
 // host describes the machine in a line.
 func host() string {
 	model, cpus := "CPU unknown", 0
-	b, _ := os.ReadFile("/proc/cpuinfo") // without it the model is unknown
+	b, _ := os.ReadFile("/proc/cpuinfo") // the model stays "CPU unknown" if this fails
 	for line := range strings.Lines(string(b)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			model, cpus = strings.TrimSpace(value), cpus+1

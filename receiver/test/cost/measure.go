@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-// pace is how long a turn takes.
+// pace is the timing of a turn.
 type pace struct {
 	warmup, measured time.Duration
-	hooks            time.Duration // what hooks cost is measured after measured, for this long
+	hooks            time.Duration // duration of the measurement of hooks, after measured
 }
 
 // turn holds the costs of one run of a variant.
 type turn struct {
 	share        float64       // CPU time by elapsed time, 1 is a CPU
-	user, system float64       // the same, by ticks
-	outside      float64       // the same, of processes that run its hooks
+	user, system float64       // CPU time in user and in system mode by elapsed time
+	outside      float64       // the same, of other processes in its hooks
 	wakeups      float64       // of its threads, per second
 	programs     []program     // of BPF
-	watched      time.Duration // time in which programs were measured
+	watched      time.Duration // duration of the measurement of programs
 	memory       memory
 	scraped      int64   // bytes of the last answer
-	early        float64 // share in the first 20 s, if the variant has a warm-up of its own
+	early        float64 // share in the first 20 s, if the variant sets warmup
 	first        emission
 }
 
-// emission is a program's first one.
+// emission is a program's first emission.
 type emission struct{ after, cpu time.Duration }
 
-// all is the share of the process itself and of its hooks.
+// all is the share of the process and its hooks.
 func (t turn) all() float64 { return t.share + t.outside }
 
 // takeTurn starts a variant, measures it after the warm-up, and stops it.
@@ -113,7 +113,7 @@ func (t *turn) measureRunning(p *process, pace pace, price price) error {
 	return err
 }
 
-// measureCPU measures the CPU time of some time.
+// measureCPU measures the CPU time for the duration measured.
 func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	const ticksOfASecond = 100 // USER_HZ
 	pid := p.cmd.Process.Pid
@@ -150,8 +150,8 @@ func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	return err
 }
 
-// readWakeups returns how often the threads of a process went to sleep, and hence were woken. Exited threads do not
-// count.
+// readWakeups returns how often the threads of a process went to sleep and were woken. Exited
+// threads do not count.
 func readWakeups(pid int) (n float64, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {

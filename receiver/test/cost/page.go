@@ -16,7 +16,7 @@ import (
 type measured struct {
 	medians map[string]float64 // by markOf
 	rows    *table.Table       // identified by the first rowKeys columns
-	machine string             // on which they were measured
+	machine string             // host of the measurements
 }
 
 // rowKeys is the number of columns that identify a figure.
@@ -27,7 +27,7 @@ func newMeasured(machine string) *measured {
 		"at most", "median", "least", "most", "times others", "machine")}
 }
 
-// write writes the figures to a CSV file or to a page. Figures that were not measured stay.
+// write writes the figures to a CSV file or to a page. Other figures in the file are unchanged.
 //
 // A page names the scenario, the variant and the figure of a median:
 //

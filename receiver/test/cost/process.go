@@ -30,7 +30,7 @@ type process struct {
 	err     error // of Wait, once exited is closed
 }
 
-// startProcess starts a program. firstLine is closed when its output has a line that contains the text.
+// startProcess starts a program. It closes firstLine at the first output line that contains text.
 func startProcess(command []string, text string) (p *process, firstLine <-chan struct{}, err error) {
 	found := make(chan struct{})
 	p = &process{cmd: exec.Command(command[0], command[1:]...), output: &tail{}, exited: make(chan struct{})}
@@ -54,11 +54,11 @@ func startProcess(command []string, text string) (p *process, firstLine <-chan s
 	return p, found, nil
 }
 
-// interrupted is closed when this program receives a signal to end. The program then ends the
+// interrupted is closed when this program receives SIGINT or SIGTERM. The program then ends the
 // processes that it started, and removes its cgroups.
 var interrupted = make(chan struct{})
 
-// wait waits for a time, and fails if the process exits before or this program is interrupted.
+// wait waits for a time. It fails if the process exits earlier or this program is interrupted.
 func (p *process) wait(d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -70,7 +70,7 @@ func (p *process) wait(d time.Duration) error {
 	}
 }
 
-// stop interrupts the process and waits until it is gone. One that does not end within 20 s is killed.
+// stop interrupts the process and waits for its exit. It kills the process after 20 s.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {
@@ -82,7 +82,8 @@ func (p *process) stop() error {
 	}
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
-		// A program that does not handle the signal is ended by it. Others may report it in their exit status.
+		// The signal ends a program that does not handle it. Others may report it in their exit
+		// status.
 		if status := exit.Sys().(syscall.WaitStatus); status.Signal() == syscall.SIGINT || status.ExitStatus() == 128+int(syscall.SIGINT) {
 			return nil
 		}
@@ -99,7 +100,7 @@ type tail struct {
 	lines []string
 }
 
-// copy reads lines until the end. It closes found at the first one that contains text.
+// copy reads lines until the end. It closes found at the first line that contains text.
 func (t *tail) copy(r io.Reader, text string, found chan struct{}) {
 	const kept = 20
 	lines := bufio.NewReader(r)
@@ -125,7 +126,8 @@ func (t *tail) String() string {
 	return strings.Join(t.lines, "")
 }
 
-// cpuTime returns the CPU time that all threads of a process, also those that ended, have used since its start.
+// cpuTime returns the CPU time of all threads of a process since its start, including exited
+// threads.
 func cpuTime(pid int) (time.Duration, error) {
 	const allThreads = 2                         // CPUCLOCK_SCHED, without CPUCLOCK_PERTHREAD_MASK
 	clock := int32(^uint32(pid)<<3 | allThreads) // as clock_getcpuclockid(3)
@@ -136,7 +138,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ticks is a process's CPU time in user and in kernel mode as /proc/<pid>/stat shows it. Units are of 10 ms.
+// ticks is a process's CPU time in user and in kernel mode by /proc/<pid>/stat, in units of 10 ms.
 type ticks struct{ user, system float64 }
 
 func readTicks(pid int) (ticks, error) {
@@ -149,7 +151,7 @@ func readTicks(pid int) (ticks, error) {
 
 // parseTicks parses /proc/<pid>/stat, proc_pid_stat(5).
 func parseTicks(b []byte) (ticks, error) {
-	const userTime, systemTime = 14 - 3, 15 - 3 // the name, which may have blanks, is the second of the fields
+	const userTime, systemTime = 14 - 3, 15 - 3 // indexes after the name, field 2
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) <= systemTime {
 		return ticks{}, fmt.Errorf("/proc/<pid>/stat is too short: %q", b)
@@ -165,7 +167,7 @@ func parseTicks(b []byte) (ticks, error) {
 // memory is the memory of a process, in bytes.
 type memory struct {
 	resident, anonymous float64 // by /proc/<pid>/smaps_rollup; the rest of resident is of files
-	bpf                 float64 // of the kernel, for BPF programs and maps that the process has open
+	bpf                 float64 // kernel memory of BPF programs and maps that the process has open
 }
 
 func (m memory) file() float64 { return m.resident - m.anonymous }
@@ -178,7 +180,7 @@ func readMemory(pid int) (memory, error) {
 	return parseRollup(string(b))
 }
 
-// parseRollup parses /proc/<pid>/smaps_rollup, whose lines are as "Rss:   1234 kB".
+// parseRollup parses /proc/<pid>/smaps_rollup, with lines like "Rss:   1234 kB".
 func parseRollup(text string) (m memory, err error) {
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(line, ":")

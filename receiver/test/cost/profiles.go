@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// withTracefs runs a command in a mount namespace of its own, with tracefs, which the profiler needs.
+// withTracefs runs a command in a mount namespace with tracefs, which the profiler needs.
 var withTracefs = []string{"unshare", "--mount", "sh", "-ec", `
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 exec "$0" "$@"`}
@@ -23,10 +23,10 @@ const (
 )
 
 // profiler returns the program of a row: a collector with the profiler, built by make
-// build-profiles, which exports to a server that ignores the data.
+// build-profiles. It exports to a server that ignores the data.
 func profiler(name, pipelines string) func(programs) (variant, error) {
 	return func(p programs) (variant, error) {
-		found, _ := exec.Command(p.collector, "components").Output() // a missing one fails in other scenarios
+		found, _ := exec.Command(p.collector, "components").Output() // if it fails, other scenarios fail
 		if !bytes.Contains(found, []byte("profiling")) {
 			return variant{}, errMissing
 		}

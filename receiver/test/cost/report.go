@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// result is the turns of a variant. Those of all variants with the same index are neighbors.
+// result holds the turns of a variant. Turns of all variants with the same index are neighbors.
 type result struct {
 	variant variant
 	turns   []turn
@@ -28,8 +28,8 @@ func (r result) figures(of func(turn) float64) (figures []float64) {
 	return figures
 }
 
-// report writes a line for each variant: medians, with the least and the most of the turns in
-// brackets. Ratios are those to the first variant in the same turn.
+// report writes a line for each variant: medians, with the minimum and the maximum of the turns in
+// brackets. Ratios are relative to the first variant in the same turn.
 func report(w io.Writer, results []result) error {
 	const mebibyte = 1 << 20
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -57,7 +57,7 @@ func report(w io.Writer, results []result) error {
 	return nil
 }
 
-// reportPrograms writes what a call of each BPF program took in the last turn.
+// reportPrograms writes the mean time of a call of each BPF program in the last turn.
 func reportPrograms(w io.Writer, results []result) {
 	for _, r := range results {
 		if len(r.turns) == 0 {
@@ -108,7 +108,7 @@ func writeScenario(w io.Writer, scenario string, results []result, withBase bool
 	}
 }
 
-// ratiosTo returns the ratios of a figure to the same figure of the named variant in the same turns.
+// ratiosTo returns the ratios of a figure to the same figure of the named variant, turn by turn.
 func ratiosTo(name string, r result, f figure, results []result) []float64 {
 	for _, other := range results {
 		if other.variant.name == name {
@@ -119,7 +119,7 @@ func ratiosTo(name string, r result, f figure, results []result) []float64 {
 }
 
 // against formats the ratios of a goal's figure to the same figure of the named variant. It returns
-// an empty text if there are none, or if the goal is a ratio already.
+// an empty text without ratios, or if the goal is a ratio already.
 func against(name string, r result, g goal, results []result) string {
 	if is := ratiosTo(name, r, g.figure, results); len(is) > 0 && g.times == "" {
 		return spreadOf(is).format(2)
@@ -140,5 +140,5 @@ func timesOthers(r result, g goal, results []result) string {
 	return strings.Join(texts, ", ")
 }
 
-// baseName returns the name of the base's variant of a program.
+// baseName returns the name of a program's variant with the base collector.
 func baseName(name string) string { return "base " + name }

@@ -21,7 +21,7 @@ type scenario struct {
 
 // row is a program and the figures that are reported for it.
 type row struct {
-	// program returns errMissing if the program is not installed. The row is then left out.
+	// program returns errMissing if the program is not installed; the row is then left out.
 	program func(programs) (variant, error)
 	goals   []goal
 }
@@ -85,7 +85,8 @@ var (
 	firstCPU   = figure{"ms of CPU until then", 0, func(t turn) float64 { return 1000 * t.first.cpu.Seconds() }}
 )
 
-// cpu returns a goal for CPU time, whose bound is most unless that is 0, and other goals.
+// cpu returns a goal for CPU time with the bound most, or without a bound if most is 0, and other
+// goals.
 func cpu(most float64, others ...goal) []goal {
 	return append([]goal{{figure: cpuAll, most: most}}, others...)
 }
@@ -100,15 +101,15 @@ func idling(cpu, wakes, memory float64) []goal {
 	return []goal{{figure: cpuAll, most: cpu}, {figure: wakeups, most: wakes}, {figure: resident, most: memory}}
 }
 
-// crowdOf returns a machine with processes, of which some are active.
+// crowdOf returns a machine with processes, and some of them active.
 func crowdOf(processes, active int) crowd.Machine {
 	return crowd.Machine{Processes: processes, Active: active}
 }
 
 const second = time.Second
 
-// rules makes the receiver train static power models, which modeled energy does not need, so that
-// the figures include it.
+// rules makes the receiver train static power models, so that the figures include it. Modeled
+// energy needs no such models.
 const rules = "attribution: {static_power: trained}"
 
 const (
@@ -145,7 +146,8 @@ var (
 // 10,000 series by OTLP.
 var ofAllByOTLP = []goal{{figure: cpuAll, times: byOTLP}}
 
-// scenarios are the measurements of the receiver. Neighbors with the same machine share it.
+// scenarios are the measurements of the receiver. Adjacent scenarios with the same machine share
+// it.
 var scenarios = []scenario{
 	{name: "idle", machine: crowdOf(100, 0), rows: []row{
 		{packaged, idling(0.05, 2.5, 41)}, {defaults.collector, idling(0.05, 2.5, 0)},

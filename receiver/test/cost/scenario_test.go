@@ -128,7 +128,7 @@ func TestMissingProgramsAreLeftOut(t *testing.T) {
 	assert.Len(t, all[0].goals, 3)
 	all, err = (&session{programs: programs{collector: "elsewhere/collector", dir: p.dir}, base: p.collector}).variants(c)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"empty collector", "base energy measure"}, names(all), "references of the base are left out, too")
+	assert.Equal(t, []string{"empty collector", "base energy measure"}, names(all), "the base has no references")
 }
 
 func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T) {
@@ -138,7 +138,7 @@ func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T
 		}
 		return turns
 	}
-	bpf := share(0.01, 0.03, 0.02) // with hooks 2, 4 and 3 %
+	bpf := share(0.01, 0.03, 0.02) // 2, 4 and 3 % with hooks
 	others := []result{
 		{variant{name: "floor", isReference: true, goals: []goal{{figure: resident}}}, share(0.01, 0.01, 0.01)},
 		{variant{name: "base bpf"}, share(0.03, 0.07, 0.03)},

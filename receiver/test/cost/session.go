@@ -25,17 +25,17 @@ type session struct {
 	out      io.Writer
 	figures  *measured // of scenarios
 
-	machine crowd.Machine // that runs
-	stop    func() error  // ends it; nil if none runs
+	machine crowd.Machine // the current machine
+	stop    func() error  // ends machine; nil if no machine runs
 }
 
-// chosen returns the scenarios of those names, in the order of the table. "reach" are those that
-// have a bound, "all" are all.
+// chosen returns the named scenarios, in the order of the table. "reach" selects the scenarios with
+// a bound, "all" selects all.
 func chosen(names string) (kept []scenario, err error) {
 	wanted := strings.Split(names, ",")
 	for _, name := range wanted {
 		if name != "all" && name != "reach" && !slices.Contains(scenarioNames(), name) {
-			return nil, fmt.Errorf("there is no scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
+			return nil, fmt.Errorf("no scenario %q; the scenarios are %s", name, strings.Join(scenarioNames(), ", "))
 		}
 	}
 	for _, s := range scenarios {
@@ -60,7 +60,7 @@ func scenarioNames() (names []string) {
 	return names
 }
 
-// run measures scenarios and writes a line for each goal. A scenario is left out if all its
+// run measures scenarios and writes a line for each goal. It leaves out a scenario if all its
 // programs are missing.
 func (s *session) run(all []scenario) (err error) {
 	defer func() { err = errors.Join(err, s.end()) }()
@@ -82,8 +82,8 @@ func (s *session) run(all []scenario) (err error) {
 	return nil
 }
 
-// variants returns the installed programs of a scenario, followed by those programs of the base
-// that are not references.
+// variants returns the installed programs of a scenario, followed by the base's variants of
+// programs that are not references.
 func (s *session) variants(c scenario) (variants []variant, err error) {
 	for _, collector := range nonEmpty(s.programs.collector, s.base) {
 		p := s.programs
@@ -121,7 +121,7 @@ func (s *session) measure(m crowd.Machine, variants []variant) (results []result
 	return measureTurns(variants, s.turns, s.pace, s.price)
 }
 
-// begin starts a machine, in place of the one that runs.
+// begin starts a machine after ending the current one.
 func (s *session) begin(m crowd.Machine) (err error) {
 	if err := s.end(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// spread is the median of several figures, the least and the most.
+// spread is the minimum, the median and the maximum of figures.
 type spread struct{ least, median, most float64 }
 
 // spreadOf returns the spread of figures. The median of an even number is halfway between the two
@@ -26,12 +26,12 @@ func spreadOf(figures []float64) spread {
 	return spread{sorted[0], median, sorted[len(sorted)-1]}
 }
 
-// format writes the median, and the least and the most in brackets.
+// format writes the median, with the minimum and the maximum in brackets.
 func (s spread) format(decimals int) string {
 	return fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, s.median, decimals, s.least, decimals, s.most)
 }
 
-// ratios divides the figures of each turn by those of the same turn. Turns that lack either are left out.
+// ratios divides figures by references, turn by turn. It leaves out turns without either.
 func ratios(figures, references []float64) (quotients []float64) {
 	for i := range min(len(figures), len(references)) {
 		if references[i] > 0 {

@@ -21,42 +21,43 @@ import (
 type variant struct {
 	name    string
 	command []string
-	// interval is how often the program does its work. The length of a turn depends on it.
+	// interval is the time between two runs of the program's work. It determines the length of a
+	// turn.
 	interval time.Duration
-	// warmup is the time before the measurement, in place of that of the pace. The CPU time of the
-	// first 20 s is then measured, too.
+	// warmup replaces the warm-up of the pace. If it is set, the CPU time of the first 20 s is also
+	// measured.
 	warmup time.Duration
-	// scrape is the address that is fetched while the program runs, if any, and scraped is the time
+	// scrape is the address to fetch while the program runs, if any, and scraped is the time
 	// between two fetches.
 	scrape  string
 	scraped time.Duration
-	// starts has the program run until its first emission only.
+	// starts makes the program run only until its first emission.
 	starts bool
-	// isReference reports whether other variants are compared with this one: a floor, an empty
-	// collector, Kepler.
+	// isReference reports whether other variants are compared with this variant: a floor, an empty
+	// collector, or Kepler.
 	isReference bool
 	goals       []goal
 }
 
-// settings are the settings of a collector that a variant runs.
+// settings are the settings of a collector variant.
 type settings struct {
-	label    string // its name, in place of the settings
+	label    string // its name; if empty, the settings name it
 	interval time.Duration
 	window   time.Duration
 	source   string
 	scraped  time.Duration // time between two scrapes by Prometheus; 0 is no scraping
-	sends    bool          // export by OTLP over HTTP, to a server that ignores what it gets
-	// uncompressed has it send without gzip.
+	sends    bool          // export by OTLP over HTTP, to a server that ignores the data
+	// uncompressed disables gzip.
 	uncompressed bool
 	starts       bool          // run until the first emission
 	warmup       time.Duration // as variant.warmup
-	receiver     string        // more settings of the receiver, as YAML: "series: {processes: {max: 10000}}"
-	config       string        // a configuration that takes the place of all others but interval
-	// divided shows it a machine of two packages and of cores with two threads.
+	receiver     string        // more receiver settings as YAML: "series: {processes: {max: 10000}}"
+	config       string        // a configuration that replaces all settings but interval
+	// divided simulates two packages, and cores with two threads.
 	divided bool
 }
 
-// Addresses that programs serve. Only one of them runs at a time.
+// Addresses of the programs' servers. Only one program runs at a time.
 const (
 	scrapeAddress = "127.0.0.1:18890"
 	otlpAddress   = "127.0.0.1:18891"
@@ -64,7 +65,7 @@ const (
 	sinkAddress   = "127.0.0.1:18893"
 )
 
-// String names the settings that differ between variants.
+// String returns the label, or the settings that differ between variants.
 func (s settings) String() string {
 	if s.label != "" {
 		return s.label
@@ -108,8 +109,8 @@ func (s settings) collector(p programs) (variant, error) {
 	return v, nil
 }
 
-// packaged returns a variant that runs the configuration and the environment of the systemd unit,
-// with other ports.
+// packaged returns a variant with the configuration and the environment of the systemd unit, except
+// for the ports.
 func packaged(p programs) (variant, error) {
 	state, err := os.MkdirTemp(p.dir, "state")
 	return variant{name: "packaged service", interval: 10 * time.Second, command: []string{
@@ -118,8 +119,8 @@ func packaged(p programs) (variant, error) {
 	}}, err
 }
 
-// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command
-// "energy" in the directory of the collector.
+// measure10ms returns a variant that measures a sleeping program every 10 ms with the command
+// "energy" from the collector's directory.
 func measure10ms(p programs) (variant, error) {
 	energy := filepath.Join(filepath.Dir(p.collector), "energy")
 	if _, err := os.Stat(energy); err != nil {
@@ -128,8 +129,8 @@ func measure10ms(p programs) (variant, error) {
 	return variant{name: "energy measure", interval: time.Second, command: []string{energy, "measure", "--interval", "10ms", "--", "sleep", "600"}}, nil
 }
 
-// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers
-// are in the second package, and each of them shares a core with the one before.
+// onDividedMachine runs a command in its own mount namespace. There, CPUs with odd numbers are in
+// the second package, and each of them shares a core with the CPU before it.
 var onDividedMachine = []string{"unshare", "--mount", "sh", "-ec", `
 mount -t tmpfs tmpfs /mnt
 echo 1 >/mnt/package
@@ -146,12 +147,12 @@ done
 cd "$OLDPWD"
 exec "$0" "$@"`}
 
-// yaml returns the configuration: Kepler's rules and one window per collection, unless the settings say otherwise.
-// The model needs no sensor.
+// yaml returns the configuration: Kepler's rules and one window per collection by default. The
+// power model needs no sensor.
 func (s settings) yaml() string {
 	exporter, logs, more := "debug: {verbosity: basic}", "error", ""
 	if s.scraped > 0 {
-		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', " + // as in config.yaml
+		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', " + // like config.yaml
 			"resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true, without_scope_info: true}"
 	}
 	if s.sends {
@@ -196,7 +197,7 @@ service:
 `}}, nil
 }
 
-// floor returns the program of a row: a floor that this program runs itself, or "wake", the program in C.
+// floor returns the program of a row: a floor that this program runs, or "wake", a C program.
 func floor(name string, every time.Duration) func(programs) (variant, error) {
 	return func(p programs) (variant, error) {
 		v := variant{name: "floor " + name, interval: every, isReference: true}
@@ -210,9 +211,9 @@ func floor(name string, every time.Duration) func(programs) (variant, error) {
 	}
 }
 
-// kepler returns the program of a row: Kepler 0.11, which collects every second by its fake CPU
-// meter. scraped is the time between two scrapes, 0 for none. The configuration is written to a
-// file, because no flag enables that meter.
+// kepler returns the program of a row: Kepler 0.11, which collects every second with its fake CPU
+// meter. scraped is the time between two scrapes; 0 disables them. The configuration is written to
+// a file, because no flag enables that meter.
 func kepler(scraped time.Duration) func(programs) (variant, error) {
 	const config = `
 log: {level: error}
@@ -233,16 +234,16 @@ dev: {fake-cpu-meter: {enabled: true}}
 	}
 }
 
-// startSink starts a server that takes what collectors send, and ignores it.
+// startSink starts a server that accepts the collectors' data and ignores it.
 func startSink() (stop func() error, err error) {
 	listener, err := net.Listen("tcp", sinkAddress)
 	if err != nil {
 		return nil, err
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the collector sends it again
+		_, _ = io.Copy(io.Discard, r.Body) // after an error the collector sends again
 	})}
-	go server.Serve(listener) //nolint:errcheck // it ends when it is closed
+	go server.Serve(listener) //nolint:errcheck // it ends when the server is closed
 	return server.Close, nil
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
-// Duet is two programs of one machine side by side: the series that each had alone, added up.
+// Duet is a simulation of two programs side by side: the sum of the series that each had alone.
 type Duet struct {
 	Machine, Name string
-	Parts         [2][]Program // samples of each program, zero while it rests
+	Parts         [2][]Program // samples of each program, zero while it is idle
 	// Others are samples of the machine's other programs.
 	Others []Program
 }
@@ -28,8 +28,8 @@ const (
 	sampleSeconds = 10
 )
 
-// Duets returns a draw of all pairs of programs of the same machine. Each of both programs repeats random pieces of its
-// series. In two pairs of three, both rest in between.
+// Duets returns a draw of all pairs of programs of the same machine. Each program repeats random
+// pieces of its series. In two of three pairs, both programs are idle in between.
 func Duets(all []Program, draw uint64) (duets []Duet) {
 	byMachine := map[string][]Program{}
 	for _, p := range all {
@@ -52,7 +52,7 @@ func Duets(all []Program, draw uint64) (duets []Duet) {
 
 func newDuet(machine, a, b string, series map[string][]Program, draw uint64) Duet {
 	d := Duet{Machine: machine, Name: a + " and " + b}
-	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(machine+d.Name))), draw)) //nolint:gosec // the same at each run
+	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(machine+d.Name))), draw)) //nolint:gosec // reproducible
 	rests := r.Float64() < 0.67
 	d.Parts = [2][]Program{piecesOf(series[a], rests, r), piecesOf(series[b], rests, r)}
 	for _, other := range slices.Sorted(maps.Keys(series)) {
@@ -78,35 +78,37 @@ func piecesOf(series []Program, rests bool, r *rand.Rand) (samples []Program) {
 	return samples[:duetLength]
 }
 
-// Miscounts reports whether the duet has a program whose cache misses were counted by another event. The event occurs
-// 100 times as often as the event of the machine's other programs.
+// Miscounts reports whether the duet has a program with cache misses counted by another event. That
+// event occurs 100 times as often as the event of the machine's other programs.
 func (d *Duet) Miscounts() bool {
 	return d.Machine == "INTEL Xeon E5-2650" && strings.Contains(d.Name, "web_search")
 }
 
-// Rule is a way to share the energy of a duet.
+// Rule is a way to divide the energy of a duet.
 type Rule struct {
-	// Exponent is the exponent of the clock rate in the basic weight: 2 in the receiver, 1 for cycles, 0 for CPU time.
+	// Exponent is the clock rate's exponent in the basic weight: 2 in the receiver, 1 for cycles, 0
+	// for CPU time.
 	Exponent float64
-	// Strength is the strength of the ridge. SmartWatts replaces the ridge by the model of SmartWatts.
+	// Strength is the strength of the ridge. If SmartWatts is set, its model replaces the ridge.
 	Strength   float64
 	SmartWatts bool
-	// Static is the static power that the meter of the machine shows too, in watts.
+	// Static is the static power in the readings of the machine's meter, in watts.
 	Static float64
-	// Change multiplies the cache misses of the second half: 1 for an event that keeps its meaning.
+	// Change multiplies the cache misses of the second half. 1 means that the event does not
+	// change.
 	Change float64
-	// Unseen is set if the model is fitted to the machine's other programs only.
+	// Unseen is set if the model is fitted only to the machine's other programs.
 	Unseen bool
-	// Every is the number of samples for each sample that is counted, 1 to count all. Between these, programs have the
-	// events per CPU time of their last counted sample.
+	// Every is the number of samples per counted sample; 1 counts all samples. In between, programs
+	// have the events per CPU time of their last counted sample.
 	Every int
 }
 
-// Shares are the parts of the energy of a duet that are attributed to the wrong program.
+// Shares are the parts of a duet's energy that are attributed to the wrong program.
 type Shares struct{ CPUTime, Basic, Model float64 }
 
-// Share shares the energy of the second half of a duet. The model sees the power of both programs together. Each
-// estimate is made before the model sees the sample.
+// Share divides the energy of the second half of a duet. The model observes the power of both
+// programs together. Each estimate is made before the model observes the sample.
 func (r Rule) Share(d *Duet) Shares {
 	var m model = &ridged{*ridge.New(r.Strength)}
 	if r.SmartWatts {
@@ -145,7 +147,7 @@ func (r Rule) Share(d *Duet) Shares {
 	return Shares{cpuTime.Part(), basic.Part(), modeled.Part()}
 }
 
-// hold sets the events per CPU time to the events of another sample of the program.
+// hold sets the program's events per CPU time to the events of its last counted sample.
 func (p *Program) hold(counted *Program) {
 	if counted.CPU > 0 {
 		times := p.CPU / counted.CPU
@@ -168,7 +170,8 @@ func (r Rule) basic(p *Program) float64 {
 	return p.CPU * math.Pow(p.Cycles/p.CPU, r.Exponent)
 }
 
-// weights returns the estimated power of two programs, or their basic weights until the model is fitted.
+// weights returns the estimated power of two programs. Before the model is fitted, it returns their
+// basic weights.
 func (r Rule) weights(m model, a, b *Program) (float64, float64) {
 	x, y := r.sample(a, &Program{}), r.sample(b, &Program{})
 	estimate := m.estimate()

@@ -10,20 +10,21 @@ import (
 
 // Estimates are the errors of estimated power in the second half of a series, in watts.
 type Estimates struct {
-	// Calibrated are those of a model of hardware events. Each estimate is made before the model sees the sample. Fits
-	// is how many times the model was fitted in that half.
+	// Calibrated holds the errors of a model of hardware events. Each estimate is made before the
+	// model observes the sample. Fits is the number of fits of the model in that half.
 	Calibrated []float64
 	Fits       int
-	// Once are those of the model as it was in the middle of the series.
+	// Once holds the errors of the model as fitted at the middle of the series.
 	Once []float64
-	// Mean are those of the mean power of the last samples, as many as the model is fitted to.
+	// Mean holds the errors of the mean power of the last samples, as many as the model is fitted
+	// to.
 	Mean []float64
 	// Watts is the mean power.
 	Watts float64
 }
 
-// Calibrate runs a calibrated model on a series with hardware events. The series has no clock rate, so the model has
-// one layer.
+// Calibrate runs a calibrated model on a series with hardware events. The model has one layer,
+// because the series has no clock rate.
 func Calibrate(s *Series) (e Estimates) {
 	var m calibrated.Model
 	var once calibrated.Fit
@@ -49,8 +50,8 @@ func Calibrate(s *Series) (e Estimates) {
 	return e
 }
 
-// Explained returns the coefficient of determination (R²) of a straight line of the power of a series over a figure
-// of its samples.
+// Explained returns the coefficient of determination (R²) of a straight line of the power of a
+// series over a figure of its samples.
 func Explained(s *Series, of func(*Sample) float64) float64 {
 	var l line
 	for i := range s.Samples {
@@ -66,7 +67,7 @@ func (l *line) add(x, y float64) {
 	l.n, l.x, l.y, l.xx, l.xy, l.yy = l.n+1, l.x+x, l.y+y, l.xx+x*x, l.xy+x*y, l.yy+y*y
 }
 
-// at returns the y of the line at x. The line does not fall.
+// at returns the y of the line at x. Negative slopes count as 0.
 func (l *line) at(x float64) float64 {
 	slope := max(0, (l.n*l.xy-l.x*l.y)/(l.n*l.xx-l.x*l.x))
 	return l.y/l.n + slope*(x-l.x/l.n)

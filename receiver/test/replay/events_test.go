@@ -29,7 +29,8 @@ func mean(of []float64) (mean float64) {
 	return mean
 }
 
-// The programs of the second half have up to 40 times as many cache misses as those of the first.
+// The programs of the second half have up to 40 times as many cache misses as the programs of the
+// first half.
 func TestACalibratedModelFollowsProgramsThatItHasNotSeen(t *testing.T) {
 	for zone, most := range map[string]struct{ watts, relative float64 }{"package": {5, 0.06}, "dram": {3, 0.06}} {
 		e := Calibrate(nx12(t, zone))

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// atRest is the highest utilization of a sample at rest: that of a machine on which nothing but the system runs.
+	// atRest is the highest utilization of a sample at rest, when only the operating system runs.
 	atRest = 0.006
 	// underLoad is the lowest utilization of a sample under load.
 	underLoad = 0.05
-	// loaded is the lowest utilization at which a run that begins under load begins.
+	// loaded is the lowest utilization at the start of a run that begins under load.
 	loaded = 0.5
 )
 
-// Truth is the static power of a series in W, and what a load of 10 % adds to it.
+// Truth is the static power of a series, and the additional power of a load of 10 %, in W.
 type Truth struct {
 	Static, Ten float64
-	// Known reports whether there are enough samples at rest and under load.
+	// Known is set if there are enough samples at rest and under load.
 	Known bool
 }
 
-// idlePower is the static power in W of machines that never rest, according to their lowest samples.
+// idlePower is the static power in W of machines that are never idle, by their lowest samples.
 var idlePower = map[string]float64{"nx12 package": 31.8, "nx12 dram": 38.0}
 
-// truth returns the power at a utilization of 0 on the straight line through the means of the samples at rest
-// and of those under load.
+// truth returns the power at a utilization of 0 on the straight line through the means of the
+// samples at rest and of the samples under load.
 func truth(samples []Sample) Truth {
 	var rest, load Sample // means
 	for _, x := range samples {
@@ -72,8 +72,8 @@ func active(samples []Sample, static float64) (joules float64) {
 	return joules
 }
 
-// newModel returns an untrained model for a series. Its prior excludes the machine; priorRows returns the
-// machines that the prior does not have.
+// newModel returns an untrained model for a series. Its prior excludes the machine; addPrior lists
+// the machines that the prior does not contain.
 func newModel(s *Series) *static.Model {
 	prior, _ := static.PriorWithout(s.Machine)
 	m := static.NewCurveWithPrior(prior)
@@ -93,7 +93,7 @@ func feed(m attribution.StaticPowerModel, s *Series, samples []Sample) (joules f
 	return joules
 }
 
-// trainedOn returns a model that was trained on runs of one machine.
+// trainedOn returns a model that is trained on runs of one machine.
 func trainedOn(runs ...*Series) *static.Model {
 	m := newModel(runs[0])
 	for _, s := range runs {
@@ -102,7 +102,7 @@ func trainedOn(runs ...*Series) *static.Model {
 	return m
 }
 
-// Energy is the relative error of an active energy, and that of the utilization rule.
+// Energy holds the relative errors of an active energy: of the model, and of the utilization rule.
 type Energy struct {
 	Case                 string
 	Trained, Utilization float64
@@ -125,9 +125,9 @@ func byUtilization(samples []Sample) (joules float64) {
 	return joules
 }
 
-// LoadedStarts returns the errors of the active energy of runs that begin under load with an untrained model,
-// until the first estimate that is not provisional, but for at most ten minutes. A run begins wherever the
-// utilization rises to loaded and stays there for 20 s.
+// LoadedStarts returns the errors of the active energy of runs that begin under load with an
+// untrained model, until the first estimate that is not provisional, but for at most ten minutes. A
+// run begins at each rise of the utilization to loaded that lasts for 20 s.
 func LoadedStarts(s *Series) (starts []Energy) {
 	idle := s.truth().Static
 	for i := range s.Samples {
@@ -165,11 +165,11 @@ func staysLoaded(samples []Sample) bool {
 	return true
 }
 
-// Power is how far a static power is from the true one.
+// Power is the error of a static power.
 type Power struct {
 	Case  string
 	Watts float64 // too high
-	// Relative is the error relative to what a load of 10 % adds.
+	// Relative is the error relative to the additional power of a load of 10 %.
 	Relative      float64
 	StandardError float64 // in W
 	Trained       bool
@@ -184,8 +184,8 @@ func powerOf(name string, m *static.Model, t Truth) Power {
 	return Power{name, off, off / t.Ten, m.StandardError(0), m.Trained(0)}
 }
 
-// Runs returns the errors of models that were trained on one run or more in a row. They are compared with the last of
-// these runs, the next one and the later ones.
+// Runs returns the errors of models that were trained on one or more consecutive runs. They are
+// compared with the last of these runs, the next run and the later runs.
 func Runs(runs []*Series) (related [3][]Power) {
 	for first := range runs {
 		model := newModel(runs[first])
@@ -200,8 +200,8 @@ func Runs(runs []*Series) (related [3][]Power) {
 	return related
 }
 
-// Workloads returns the errors of models of a machine after each of its workloads alone, and after it and all
-// before it.
+// Workloads returns the errors of a machine's models, trained on each workload alone, and on it and
+// all workloads before it.
 func Workloads(runs []*Series) (all []Power) {
 	var samples []Sample
 	for _, s := range runs {
@@ -227,7 +227,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-// part returns the part of some values for which a condition holds.
+// part returns the fraction of values that meet a condition.
 func part[T any](values []T, holds func(T) bool) float64 {
 	n := 0
 	for _, v := range values {
@@ -238,7 +238,7 @@ func part[T any](values []T, holds func(T) bool) float64 {
 	return float64(n) / float64(len(values))
 }
 
-// each returns a figure of each of some values.
+// each returns a figure of each value.
 func each[T any](values []T, figure func(T) float64) []float64 {
 	figures := make([]float64, len(values))
 	for i, v := range values {

@@ -17,7 +17,7 @@ import (
 )
 
 // The files of github.com/vladostp/an-experimental-comparison-of-software-based-power-meters,
-// CPU_benchmarks/results, of the machine gemini-1. A folder is a run, and a run has parts, each with its own
+// CPU_benchmarks/results, machine gemini-1. A folder is a run. A run has parts, each with its own
 // files.
 
 // geminiRun returns an empty series for a file of a run.
@@ -26,8 +26,8 @@ func geminiRun(tool, path, zone string, cpus int) Series {
 	return Series{Machine: "gemini-1", Run: tool + "max-" + run, Zone: zone, CPUs: cpus, Counter: true}
 }
 
-// readScaphandre reads a file scaphandre-host*.csv: the power of the packages or of the memory every 5 s. The
-// file cpu-load*.csv of the same part has the load at the same times.
+// readScaphandre reads a file scaphandre-host*.csv: the power of the packages or of the memory
+// every 5 s. The file cpu-load*.csv of the same part has the load at the same times.
 func readScaphandre(path string, text []byte) ([]Series, error) {
 	_, part, _ := strings.Cut(filepath.Base(path), "_")
 	load, err := readLoad(filepath.Join(filepath.Dir(path), "cpu-load-scaphandre_"+part))
@@ -91,7 +91,8 @@ type load struct {
 	samples []Sample // without power
 }
 
-// setUtilization sets the utilization at the time of a sample, and reports whether the load has that time.
+// setUtilization sets the utilization of a sample, and reports whether the load has a value at its
+// time.
 func (l *load) setUtilization(x *Sample) bool {
 	i, _ := slices.BinarySearchFunc(l.samples, x.Time-0.001, func(s Sample, at float64) int { return cmp.Compare(s.Time, at) })
 	if i == len(l.samples) {
@@ -101,8 +102,8 @@ func (l *load) setUtilization(x *Sample) bool {
 	return true
 }
 
-// readLoad reads a file cpu-load*.csv, which has the load of each CPU in percent every 5 s. It returns nil if
-// there is no such file.
+// readLoad reads a file cpu-load*.csv, which has the load of each CPU in percent every 5 s. It
+// returns nil if the file does not exist.
 func readLoad(path string) (*load, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +126,7 @@ func readLoad(path string) (*load, error) {
 	return l, c.err
 }
 
-// experiments is the description in experiments.json of a run whose load was not measured.
+// experiments is the content of experiments.json, which describes a run without a measured load.
 type experiments struct {
 	Experiments []struct {
 		Name       string
@@ -145,8 +146,8 @@ const (
 
 var threads = regexp.MustCompile(`OMP_NUM_THREADS=(\d+)`)
 
-// readExperiment returns the load during a part of a run, from the number of threads of its benchmarks. It returns
-// nil if the run has no such part.
+// readExperiment returns the load during a part of a run, from the number of threads of its
+// benchmarks. It returns nil if the run has no such part.
 func readExperiment(path, part string) (*load, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"os"
 )
 
-// Program is a measurement of a program that ran alone on a machine: the means of its run, or of a part of the run.
+// Program is a measurement of a program that ran alone on a machine: the means of its run, or of a
+// part of the run.
 type Program struct {
 	Machine, Name string
 	// CPU is the number of busy CPUs. Events are per second.
 	CPU, Cycles, Instructions, References, Misses float64
-	// Watts is the power of memory in an extract of Energy-Languages, and the power beyond the power at rest in an
-	// extract of power-modelling.
+	// Watts is the power of memory in an extract of Energy-Languages, and the power above the power
+	// at rest in an extract of power-modelling.
 	Watts float64
 }
 
@@ -52,8 +53,8 @@ func ReadPrograms(path string) (all []Program, err error) {
 	return all, c.err
 }
 
-// Misattributed is the energy that a weight attributes to the wrong one of two programs, relative to the active energy
-// of both: of each pair, and of all pairs together.
+// Misattributed is the energy that a weight attributes to the wrong one of two programs, relative
+// to the active energy of both: for each pair, and for all pairs together.
 type Misattributed struct {
 	Pairs      []float64
 	Wrong, All float64
@@ -67,9 +68,9 @@ func (m *Misattributed) add(wrong, all float64) {
 // Part is the misattributed part of the energy of all pairs.
 func (m Misattributed) Part() float64 { return m.Wrong / m.All }
 
-// DRAMPairs judges shares of the active power of memory by a weight. Each program runs next to each other program, and
-// draws the same power as alone. Of all programs, 1 % draw less than the power at rest. Pairs of less than half a watt
-// are left out.
+// DRAMPairs rates a weight by its division of the active power of memory. Each program runs next to
+// each other program, and draws the same power as alone. The power at rest is the 1st percentile of
+// the programs' power. Pairs with less than half a watt are left out.
 func DRAMPairs(programs []Program, weight func(*Program) float64) (m Misattributed) {
 	rest := quantile(each(programs, func(p Program) float64 { return p.Watts }), 0.01)
 	for i := range programs {
@@ -84,8 +85,8 @@ func DRAMPairs(programs []Program, weight func(*Program) float64) (m Misattribut
 	return m
 }
 
-// Predicted returns the coefficient of determination (R²) of the power of programs over a weight, by straight lines
-// that are fitted to all other programs.
+// Predicted returns the coefficient of determination (R²) of the power of programs over a weight,
+// by straight lines that are fitted to all other programs.
 func Predicted(programs []Program, weight func(*Program) float64) float64 {
 	var mean, wrong, squares float64
 	for i := range programs {

@@ -24,17 +24,17 @@ var (
 // make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
-		t.Skip("lacks the published series, which make replay TRACES=DIR names")
+		t.Skip("requires the published series (make replay TRACES=DIR)")
 	}
 	all, err := Read(*traces)
 	require.NoError(t, err)
 	show(t, "replay-static-power.csv", Table(all))
 }
 
-// TestTableOfShares does the same for the figures of programs side by side.
+// TestTableOfShares does the same for the figures of two programs side by side.
 func TestTableOfShares(t *testing.T) {
 	if !*write {
-		t.Skip("takes a minute, make replay runs it")
+		t.Skip("takes a minute; make replay runs it")
 	}
 	f := newFigures()
 	f.addMemory(memory(t))
@@ -72,8 +72,8 @@ func TestARunThatBeginsUnderLoadIsBetterThanTheUtilizationRule(t *testing.T) {
 	assert.Equal(t, 120, n)
 }
 
-// Eight models of one workload or more, which read 148 to 153 W at rest. If counters read the same power,
-// some would be trained.
+// There are eight models of one workload or more, which read 148 to 153 W at rest. As models of
+// counters with the same power, some would be trained.
 func TestNoModelOfAWallMeterIsTrained(t *testing.T) {
 	var runs, asCounters []*Series
 	for _, s := range committed(t) {
@@ -88,7 +88,7 @@ func TestNoModelOfAWallMeterIsTrained(t *testing.T) {
 	cases := Workloads(runs)
 	assert.Len(t, cases, 8)
 	assert.Zero(t, part(cases, trained))
-	assert.Positive(t, part(Workloads(asCounters), trained), "the series must be such that the meter decides")
+	assert.Positive(t, part(Workloads(asCounters), trained), "with counters some models must be trained")
 	for _, c := range cases {
 		assert.Less(t, c.Watts, 10.0, c.Case)
 		assert.Greater(t, c.Watts, -10.0, c.Case)

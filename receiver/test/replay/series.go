@@ -2,8 +2,8 @@
 
 // Package replay runs the trained static power model on published measurements of real machines.
 //
-// Read reads clones of the original repositories and extracts of them; dev/replay.md lists both. The other
-// functions measure the figures of measured machines that docs/accuracy.md quotes.
+// Read reads clones of the original repositories and extracts of them; dev/replay.md lists both.
+// The other functions compute the figures of real machines that docs/accuracy.md quotes.
 package replay
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
-// Sample is the average utilization, 0 to 1, and power of a machine over an interval that ends at Time.
+// Sample is the average utilization, 0 to 1, and power of a machine over an interval that ends at
+// Time.
 type Sample struct {
 	Time, Seconds      float64
 	Utilization, Watts float64
@@ -37,7 +38,7 @@ type Sample struct {
 type Series struct {
 	Machine, Run, Zone string
 	CPUs               int
-	// Counter reports whether the power is from an energy counter rather than a power sensor.
+	// Counter is set if the power is from an energy counter rather than a power sensor.
 	Counter bool
 	Samples []Sample
 }
@@ -114,7 +115,8 @@ func readFile(path string) ([]Series, error) {
 // cells reads the cells of CSV files. It keeps the first error.
 type cells struct{ err error }
 
-// table returns the columns of a file and its rows, which may be short. Lines that begin with # are comments.
+// table returns the columns of a file and its rows, which may be short. Lines with # at the start
+// are comments.
 func (c *cells) table(text []byte) (columns []string, rows [][]string) {
 	r := csv.NewReader(bytes.NewReader(text))
 	r.Comment, r.FieldsPerRecord = '#', -1
@@ -125,7 +127,7 @@ func (c *cells) table(text []byte) (columns []string, rows [][]string) {
 	return all[0], all[1:]
 }
 
-// number returns the number in a cell, NaN if the cell is empty.
+// number returns the number in a cell, or NaN if the cell is empty.
 func (c *cells) number(cell string) float64 {
 	if cell == "" {
 		return math.NaN()
@@ -148,8 +150,8 @@ func (c *cells) keep(err error) {
 	}
 }
 
-// readExtract reads the columns t, seconds, util, package, dram and wall, and the events of nx12: cycles,
-// instructions and cache_misses.
+// readExtract reads the columns t, seconds, util, package, dram and wall, and the events of nx12:
+// cycles, instructions and cache_misses.
 func readExtract(name string, text []byte) ([]Series, error) {
 	var c cells
 	_, rows := c.table(text)
@@ -188,8 +190,8 @@ func (s *Series) add(x Sample) {
 	}
 }
 
-// readPowerModelling reads a file of github.com/maurocanuto/power-modelling, dataSets: wall power and the
-// load of each core.
+// readPowerModelling reads a file of github.com/maurocanuto/power-modelling, dataSets: wall power
+// and the load of each core.
 func readPowerModelling(path string, text []byte) ([]Series, error) {
 	var c cells
 	columns, rows := c.table(text)
@@ -203,7 +205,7 @@ func readPowerModelling(path string, text []byte) ([]Series, error) {
 	machine, _, _ := strings.Cut(inside, "/")
 	s := Series{Machine: machineName(machine), Run: strings.TrimSuffix(filepath.Base(path), ".csv"), Zone: "wall", CPUs: len(cores)}
 	if s.Machine == "AMD Opteron 6140" && len(cores) != 16 {
-		return nil, nil // web_serving is of another machine
+		return nil, nil // web_serving ran on another machine
 	}
 	last := 0.0
 	for _, row := range rows {

@@ -72,8 +72,8 @@ func (f figures) addPowerModel(programs []Program) {
 // Comparison compares the model with the basic weight over several duets.
 type Comparison struct {
 	Shares // means
-	// Worse is the part of the duets with a model that is worse by more than a hundredth of the energy. Loss is the
-	// largest difference.
+	// Worse is the part of the duets with a model that is worse by more than a hundredth of the
+	// energy. Loss is the largest difference.
 	Worse, Loss float64
 }
 

@@ -34,8 +34,8 @@ func Table(all []Series) *table.Table {
 	return f.Table
 }
 
-// addPrior lists the machines that the prior does not have, so that no machine was excluded for them. It adds no
-// figure if the prior has all of them.
+// addPrior lists the machines that the prior does not contain, so that no machine was excluded for
+// them. It adds no figure if the prior contains all machines.
 func (f figures) addPrior(all []Series) {
 	var unknown []string
 	for i := range all {
@@ -58,7 +58,7 @@ func (f figures) addEnergy(all []Series) {
 		if strings.HasPrefix(s.Run, "scaphmax") && s.Zone == "package" {
 			whole = append(whole, WholeRun(s))
 		}
-		// Memory of gemini-1 draws the same at any load.
+		// The memory of gemini-1 draws the same power at any load.
 		if _, given := idlePower[zone]; given || s.truth().Known && s.truth().Ten > 0.01*s.truth().Static {
 			if s.Zone == "wall" {
 				zone = "wall"
@@ -85,7 +85,7 @@ func (f figures) addErrors(figure string, cases []Energy, remark string) {
 		100*quantile(trained, 1), 100*quantile(rule, 0.5), remark)
 }
 
-// campaigns are runs of gemini-1 that followed one another within hours, by the beginnings of their names.
+// campaigns are runs of gemini-1 within a few hours, by the prefixes of their names.
 var campaigns = [][]string{
 	{"scaphmax-2022-04-13"}, {"scaphmax-2022-04-14", "scaphmax-2022-04-15"}, {"powerapimax-2022-04-14"}, {"powerapimax-2022-09-28"},
 	{"powerapimax-2023-02-01"},

@@ -25,8 +25,8 @@ func share(p *Program) *weigh.Share {
 	}
 }
 
-// weighed returns the part of the energy of a duet that the receiver's weight attributes to the wrong program. The
-// receiver fits the model to a sample before it shares the energy of the sample.
+// weighed returns the part of a duet's energy that the receiver's weight attributes to the wrong
+// program. The receiver fits the model to a sample before it divides the energy of the sample.
 func weighed(t *testing.T, d *Duet) float64 {
 	var wrong Misattributed
 	var total units.Energy

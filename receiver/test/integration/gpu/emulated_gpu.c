@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * A GPU for the kernel's own DRM and hwmon cores, on a machine that has none: a PCI device of QEMU (edu) whose engines work for a
- * client as much as that asks for by an ioctl, and whose power follows.
+ * A GPU for the kernel's own DRM and hwmon cores, on a machine without a GPU: a PCI device of QEMU (edu).
+ * A client sets the busy time of its engines by an ioctl, and the power follows.
  *
- * It shows itself as i915 does: its PCI driver, its DRM driver and its hwmon chip have that name, the chip has the energy of the
- * card (energy1_input), and fdinfo has the times of engine classes (Documentation/gpu/drm-usage-stats.rst). Nothing else is
- * i915's. /proc/emulated_gpu shows the true energy and the true time of each client, also of those that are closed.
+ * It imitates i915: its PCI driver, its DRM driver and its hwmon chip have that name, the chip has the
+ * energy of the card (energy1_input), and fdinfo has the times of engine classes
+ * (Documentation/gpu/drm-usage-stats.rst). It imitates no other part of i915. /proc/emulated_gpu shows the
+ * true energy and the true time of each client, including closed clients.
  */
 #include <linux/hwmon.h>
 #include <linux/list.h>
@@ -25,7 +26,7 @@
 #include <drm/drm_ioctl.h>
 #include <drm/drm_print.h>
 
-/* From here on, the core prints fdinfo, with client IDs of its own. Before, each driver prints all of it. */
+/* From 6.5 on, the core prints fdinfo, with its own client IDs. In earlier kernels each driver prints it. */
 #define CORE_PRINTS (LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0))
 
 /* Powers in milliwatts. Multiplied by nanoseconds they are picojoules. */
@@ -54,7 +55,7 @@ static uint idle_mw; /* power of the card at rest */
 static u64 then_ns;  /* time of the last update of the sums */
 static u64 rest_pj;  /* energy at rest */
 
-/* The argument of the ioctl: from now on, so much of each engine's time works for the client. */
+/* The argument of the ioctl: the part of each engine's time that works for the client from now on. */
 struct work {
 	__u32 rate[ENGINES];
 };

@@ -2,16 +2,19 @@
 
 //go:build linux
 
-// Command gpuload uses an emulated GPU (../gpu/emulated_gpu.c), in the ways in which processes come by a descriptor:
+// Command gpuload uses an emulated GPU (../gpu/emulated_gpu.c). The fourth argument selects the way
+// to get its descriptor:
 //
 //	gpuload NODE RENDER COPY opens           opens the node
-//	gpuload NODE RENDER COPY waits FILE      opens it once the file is there
-//	gpuload NODE RENDER COPY forks FILE      opens it, starts a child that has it too, and closes it once the file is there
-//	gpuload NODE RENDER COPY brings SOCKET   opens it for the client of the socket, passes the descriptor and keeps it, too
-//	gpuload NODE RENDER COPY gets SOCKET     gets it so
+//	gpuload NODE RENDER COPY waits FILE      opens the node when the file exists
+//	gpuload NODE RENDER COPY forks FILE      opens the node, starts a child that inherits the
+//	                                         descriptor, and closes it when the file exists
+//	gpuload NODE RENDER COPY brings SOCKET   opens the node, passes the descriptor to the client
+//	                                         of the socket, and also keeps it
+//	gpuload NODE RENDER COPY gets SOCKET     receives the descriptor from the socket
 //
-// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. The
-// process that has it prints that, and its PID.
+// RENDER and COPY are the parts of the engines' time that work for the descriptor, in 1/1000. A
+// process with the descriptor prints the fourth argument and its PID.
 package main
 
 import (
@@ -30,11 +33,11 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "gpuload:", run(os.Args[1:])) // it is ended by a signal
+	fmt.Fprintln(os.Stderr, "gpuload:", run(os.Args[1:])) // until a signal ends it
 	os.Exit(1)
 }
 
-// run does what the arguments ask for. It returns if that fails.
+// run performs the command of the arguments. It returns only on failure.
 func run(args []string) error {
 	if len(args) < 4 {
 		return errors.New("usage: gpuload NODE RENDER COPY opens | waits FILE | forks FILE | brings SOCKET | gets SOCKET")
@@ -79,7 +82,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	for { // it runs now and then, as processes do
+	for { // runs at intervals, as most processes do
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -97,7 +100,7 @@ func (w *work) begin(fd int) error {
 	return nil
 }
 
-// appears waits until a file is there.
+// appears waits until a file exists.
 func appears(file string) {
 	for {
 		if _, err := os.Stat(file); err == nil {
@@ -107,7 +110,7 @@ func appears(file string) {
 	}
 }
 
-// inherited is the descriptor that the child of fork has the GPU by.
+// inherited is the GPU's descriptor in the child of fork.
 const inherited = 3
 
 func fork(fd int, file string) error {
@@ -124,7 +127,7 @@ func fork(fd int, file string) error {
 	return f.Close()
 }
 
-// bring passes the descriptor to the process that connects.
+// bring passes the descriptor to the first process that connects.
 func bring(fd int, socket string) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -138,7 +141,7 @@ func bring(fd int, socket string) error {
 	return err
 }
 
-// get returns the descriptor that is passed.
+// get receives the descriptor that bring passes.
 func get(socket string) (int, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

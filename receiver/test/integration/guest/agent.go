@@ -23,14 +23,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Agent does in the machine what the test outside asks for. Its methods are called by net/rpc, in JSON, over a serial
-// port, one at a time.
+// Agent performs the calls of the test outside the machine. Its methods are called by net/rpc, in
+// JSON, over a serial port, one at a time.
 type Agent struct {
 	processes map[string]*process
 	counts    map[Lines]*lineCount
 }
 
-// lineCount is how many lines a file has up to an offset.
+// lineCount is the number of matching lines of a file up to an offset.
 type lineCount struct {
 	offset int64
 	lines  int
@@ -42,7 +42,7 @@ type process struct {
 	err   error // once it has ended
 }
 
-// FileSystem is a file system to mount (mount(2)). The target is a directory that is created.
+// FileSystem is a file system to mount (mount(2)). The directory Target is created.
 type FileSystem struct {
 	Kind, Source, Target, Options string
 	Flags                         uintptr
@@ -52,7 +52,7 @@ type FileSystem struct {
 type Program struct {
 	Name string // of the log: /tmp/<Name>.log
 	Args []string
-	// UID is the user, with these capabilities alone if it is not root.
+	// UID is the user. A user other than root gets only these capabilities.
 	UID          uint32
 	Capabilities []uintptr
 	// Group is the cgroup, below the hierarchy's root. It is created.
@@ -62,7 +62,7 @@ type Program struct {
 // File is a text to write into a file that all users may read.
 type File struct{ Path, Text string }
 
-// Mode is the permissions to set of a file.
+// Mode holds the permissions to set for a file.
 type Mode struct {
 	Path string
 	Mode os.FileMode
@@ -74,8 +74,8 @@ type Lines struct{ Path, With string }
 // None is an answer without content.
 type None struct{}
 
-// serve answers calls from the port until the other side ends the machine. The line "ready" comes first, after whatever
-// the port said before.
+// serve answers calls from the port until the other side ends the machine. It first prints the line
+// "ready", after any earlier output of the port.
 func serve(port string) error {
 	file, err := openRaw(port)
 	if err != nil {
@@ -92,7 +92,8 @@ func serve(port string) error {
 	return errors.New("the port was closed")
 }
 
-// Load loads modules in order, each a path and parameters after a space. One that is loaded already is left as it is.
+// Load loads modules in order, each a path and parameters after a space. It skips modules that are
+// already loaded.
 func (*Agent) Load(modules []string, _ *None) error {
 	for _, m := range modules {
 		path, params, _ := strings.Cut(m, " ")
@@ -114,7 +115,7 @@ func insertModule(path, params string) error {
 
 // Mount mounts a file system.
 func (*Agent) Mount(f FileSystem, _ *None) error {
-	if err := os.MkdirAll(f.Target, 0o755); err != nil { //nolint:gosec // as other mount points are
+	if err := os.MkdirAll(f.Target, 0o755); err != nil { //nolint:gosec // like other mount points
 		return err
 	}
 	if err := unix.Mount(f.Source, f.Target, f.Kind, f.Flags, f.Options); err != nil {
@@ -134,7 +135,7 @@ func (a *Agent) Start(p Program, _ *None) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: p.UID, Gid: p.UID}, AmbientCaps: p.Capabilities}
 	if p.Group != "" {
 		dir := "/sys/fs/cgroup" + p.Group
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the kernel makes them so, too
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // like the kernel
 			return err
 		}
 		group, err := os.Open(dir)
@@ -185,16 +186,16 @@ func (a *Agent) Wait(name string, _ *None) error {
 	return nil
 }
 
-// Find returns the paths that match a pattern, sorted, and no error where there are none.
+// Find returns the paths that match a pattern, sorted. No match is not an error.
 func (*Agent) Find(pattern string, paths *[]string) error {
 	found, err := filepath.Glob(pattern)
 	slices.Sort(found)
-	*paths = append([]string{}, found...) // nil would be no answer
+	*paths = append([]string{}, found...) // JSON's null would be no answer
 	return err
 }
 
-// Count counts the lines of a file that contain a text. A missing file has none. The file may have grown since the last
-// count, of which only the rest is read.
+// Count counts the lines of a file that contain a text. A missing file has 0 lines. Count reads
+// only the part of the file since the last call.
 func (a *Agent) Count(of Lines, count *int) error {
 	counted := a.counts[of]
 	if counted == nil {
@@ -216,7 +217,7 @@ func (a *Agent) Count(of Lines, count *int) error {
 	if err != nil {
 		return err
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may not be whole yet
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
 	for line := range bytes.Lines(text) {
 		if bytes.Contains(line, []byte(of.With)) {
 			counted.lines++
@@ -252,7 +253,7 @@ func (*Agent) Write(f File, _ *None) error {
 func (*Agent) Chmod(m Mode, _ *None) error { return os.Chmod(m.Path, m.Mode) }
 
 // Now returns the machine's clock, in nanoseconds of Unix time.
-func (*Agent) Now(_ None, now *int64) error { //nolint:unparam // net/rpc wants it
+func (*Agent) Now(_ None, now *int64) error { //nolint:unparam // net/rpc requires it
 	*now = time.Now().UnixNano()
 	return nil
 }
@@ -264,7 +265,7 @@ func (*Agent) PowerOff(_ None, _ *None) error {
 
 func logOf(name string) string { return filepath.Join("/tmp", name+".log") }
 
-// openRaw opens a serial port that passes bytes as they are.
+// openRaw opens a serial port that passes all bytes unchanged.
 func openRaw(path string) (*os.File, error) {
 	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

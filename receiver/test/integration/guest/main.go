@@ -2,11 +2,11 @@
 
 //go:build linux
 
-// Command guest is the first process of a virtual machine. It sets the machine up, does what the kernel's command line
-// asks for, and powers the machine off:
+// Command guest is the first process of a virtual machine. It sets up the machine, runs the command
+// of the kernel's command line, and powers off the machine:
 //
 //	guest.load="burn 30 0"    runs /load with these arguments until the machine is ended
-//	guest.agent=/dev/ttyS1    does what the test asks for through that port
+//	guest.agent=/dev/ttyS1    answers the calls of the test over this port
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "guest is the first process of a virtual machine and nothing else")
+		fmt.Fprintln(os.Stderr, "guest runs only as the first process of a virtual machine")
 		os.Exit(2)
 	}
 	err := run()

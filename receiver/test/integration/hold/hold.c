@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Hold holds a lock of its own process, or of a directory, for as long as it runs, as any user who may mount FUSE can. The lock is taken by a system
-// call that waits for a FUSE server which never answers. Readers of the files of /proc/PID that take the same lock wait with it.
+// Hold holds a lock of its own process, or of a directory, while it runs. Any user who may mount FUSE
+// can do that. The lock is taken by a system call that waits for a FUSE server without an answer.
+// Readers of the files of /proc/PID that take the same lock wait with it.
 //
-//	hold mmap DEVICE DIRECTORY    holds the mmap lock (cmdline, environ, maps): mmap(2) of a file whose dirty page is never written back
-//	hold epoll DEVICE DIRECTORY   holds the lock of an epoll descriptor (its fdinfo): epoll_wait(2) copies to a page that is never read
-//	hold proc DEVICE DIRECTORY    holds the lock of its directory /proc/PID (names that are not cached): getdents64(2) copies to such a page
+//	hold mmap DEVICE DIRECTORY    holds the mmap lock (cmdline, environ, maps): mmap(2) of a file
+//	                              whose dirty page is never written back
+//	hold epoll DEVICE DIRECTORY   holds the lock of an epoll descriptor (its fdinfo): epoll_wait(2)
+//	                              copies to a page that is never read
+//	hold proc DEVICE DIRECTORY    holds the lock of its directory /proc/PID (names that are not
+//	                              cached): getdents64(2) copies to such a page
 //	hold /PATH DEVICE DIRECTORY   holds the lock of another directory
 //
-// DEVICE is a node of /dev/fuse that the user may open, and DIRECTORY an empty directory to mount on. The process is the server; its child holds the lock. It prints the PID
-// of the child when the server was asked for what it does not answer. When the server ends, the child does.
+// DEVICE is a node of /dev/fuse that the user may open, and DIRECTORY an empty directory to mount on.
+// The process is the server, and its child holds the lock. The process prints the PID of the child
+// after the first request that the server does not answer. The child ends with the server.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +47,8 @@ static void put(const char *file, const char *text) {
 	close(fd);
 }
 
-// serve answers requests of one file of a page until the connection ends, except for those with the given operation.
+// serve answers requests for a file of one page until the connection ends, except for requests with
+// the given operation.
 static void serve(int fd, uint32_t unanswered, pid_t holder) {
 	static char request[1 << 17], answer[2 * page];
 	int opened = 0;
@@ -98,7 +104,7 @@ static void serve(int fd, uint32_t unanswered, pid_t holder) {
 		}
 		case FUSE_OPEN: {
 			struct fuse_open_out *o = body;
-			if (++opened > 1) // a mapping of this descriptor has the dirty pages written back first
+			if (++opened > 1) // a mapping of this descriptor writes back the dirty pages first
 				o->open_flags = FOPEN_DIRECT_IO | FOPEN_KEEP_CACHE;
 			length = sizeof *o;
 			break;
@@ -149,7 +155,8 @@ static void holdEpoll(const char *file) {
 	epoll_wait(poll, m, 1, -1);
 }
 
-// holdDirectory has getdents64(2) hold the lock of a directory for reading, and mkdir(2) wait for it, so that no other reader gets it.
+// holdDirectory makes getdents64(2) hold the lock of a directory for reading. mkdir(2) waits for the
+// lock, so that no other reader gets it.
 static void holdDirectory(const char *file, const char *path) {
 	void *m = mmap(0, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, openFile(file), 0);
 	if (m == MAP_FAILED)
@@ -186,7 +193,7 @@ int main(int argc, char **argv) {
 	put("/proc/self/gid_map", text);
 	if (mount("none", "/", 0, MS_REC | MS_PRIVATE, 0))
 		fail("make mounts private");
-	int fd = openFile(argv[2]); // in this namespace: its owner is the one who may mount it
+	int fd = openFile(argv[2]); // in this namespace, whose owner may mount it
 	snprintf(text, sizeof text, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
 	if (mount("hold", argv[3], "fuse", MS_NOSUID | MS_NODEV, text))
 		fail("mount");

@@ -2,12 +2,13 @@
 
 //go:build linux
 
-// Command hostile does what an unprivileged process may do to mislead or burden a reader of /proc. The environment
-// variable HOSTILE selects the attack; the arguments are only for others to read.
+// Command hostile performs attacks of an unprivileged process that mislead or burden readers of
+// /proc. The environment variable HOSTILE selects the attack. The arguments are only data in /proc,
+// except for deny-bpf:
 //
 //	idle         runs for a moment ten times a second
-//	storm        forks children that exit at once, as fast as it can
-//	deny-bpf     executes its arguments as a program that the kernel refuses bpf(2) and perf_event_open(2)
+//	storm        forks children that exit at once, as fast as possible
+//	deny-bpf     executes its arguments as a program without bpf(2) and perf_event_open(2)
 package main
 
 import (
@@ -50,7 +51,7 @@ func run(what string) error {
 		}
 		return unix.Exec(path, os.Args[1:], os.Environ())
 	}
-	return fmt.Errorf("HOSTILE=%q is not known", what)
+	return fmt.Errorf("invalid HOSTILE=%q", what)
 }
 
 // live runs until it is killed. It first prints "ready".

@@ -4,13 +4,14 @@
 
 // Command load uses a given amount of CPU time, for containers and virtual machines in tests:
 //
-//	load burn PERCENT SECONDS    uses that share of a CPU until it has used the seconds, 0 is for ever
-//	load fork SECONDS            starts children of some milliseconds, one after the other, until they have
-//	                             used the seconds
+//	load burn PERCENT SECONDS    uses that part of a CPU until it has used the seconds; 0 is
+//	                             unlimited
+//	load fork SECONDS            starts children of a few milliseconds, one after the other,
+//	                             until they have used the seconds
 //	load child SECONDS           uses the seconds and ends
 //	load follow FILE             prints the file ten times a second
 //
-// The seconds are of CPU time. When they are used it prints "done" and sleeps until it is ended.
+// The seconds are CPU time. After them it prints "done" and sleeps until a signal ends it.
 package main
 
 import (
@@ -64,17 +65,17 @@ func run(args []string) error {
 		return errors.New("usage: load burn PERCENT SECONDS | load fork SECONDS | load child SECONDS | load follow FILE")
 	}
 	fmt.Println("done")
-	select {} // the signal ends it
+	select {} // until a signal ends it
 }
 
-// burn uses a share of a CPU, in periods.
+// burn uses a part of a CPU, in periods.
 func burn(share float64, until time.Duration) {
 	const period = 50 * time.Millisecond
 	next := time.Now()
 	for total := used(); until == 0 || total < until; total = used() {
 		spin(total + time.Duration(share*float64(period)))
 		next = next.Add(period)
-		if late := time.Since(next); late > 0 { // time that a busy machine did not grant is not made up for
+		if late := time.Since(next); late > 0 { // lost time on a busy machine is not caught up
 			next = next.Add(late)
 		}
 		time.Sleep(time.Until(next))
@@ -95,7 +96,7 @@ func follow(path string) error {
 	}
 }
 
-// childUses is how much CPU time each child uses beyond that of starting it.
+// childUses is the CPU time of each child in addition to its start.
 const childUses = 3 * time.Millisecond
 
 func fork(until time.Duration) error {
@@ -113,7 +114,7 @@ func fork(until time.Duration) error {
 	}
 }
 
-// spin uses the CPU until the process has used so much in all.
+// spin uses the CPU until the total CPU time of the process is until.
 func spin(until time.Duration) {
 	for used() < until {
 		for range 10_000 { // read the clock seldom

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Energy registers for the kernel's own RAPL driver, on a machine that has none.
+ * Energy registers for the kernel's own RAPL driver, on a machine without RAPL.
  *
- * intel_rapl_common reads registers through callbacks of the module that registers an interface with it. This
- * module answers them from a power model: the power of a package is a constant plus a part that follows its busy
- * CPUs. The registers are 32 bits wide and may fail. /proc/emulated_rapl shows the true energy of every zone, with
- * the time that it belongs to.
+ * intel_rapl_common reads registers through callbacks of the module that registers an interface with it.
+ * This module computes them from a power model: the power of a package is a constant plus a part that
+ * follows its busy CPUs. The registers are 32 bits wide and may fail. /proc/emulated_rapl shows the true
+ * energy of every zone, with its time.
  *
- * A PMU named power counts the same energy by perf events, on one CPU of each package, as arch/x86/events/rapl.c
- * does. It does not fail.
+ * A PMU named power counts the same energy by perf events, on one CPU of each package, like
+ * arch/x86/events/rapl.c. It does not fail.
  */
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
@@ -40,7 +40,7 @@ static uint board_mw = 12000;
 module_param(board_mw, uint, 0444);
 MODULE_PARM_DESC(board_mw, "constant power of psys beyond packages and memory");
 
-/* Millijoules until a register wraps after the start. */
+/* Millijoules from the start to the first wrap of a register. */
 static uint package_room_mj = 1000000;
 module_param(package_room_mj, uint, 0444);
 static uint core_room_mj = 1000000;
@@ -55,15 +55,15 @@ module_param(failing, ulong, 0644);
 MODULE_PARM_DESC(failing, "bit n: reading the energy of package n and its zones fails");
 
 /*
- * Units by which the driver understands the registers. The unit register holds exponents of 1/2: energy
- * 2^-14 J, power 2^-3 W, time 2^-10 s. On server CPUs the memory's unit is fixed
+ * Units of the registers. The unit register holds exponents of 1/2: energy 2^-14 J, power 2^-3 W, time
+ * 2^-10 s. On server CPUs the memory's unit is fixed
  * (drivers/powercap/intel_rapl_common.c, dram_domain_energy_unit).
  */
 #define UNITS ((10ULL << 16) | (14ULL << 8) | 3ULL)
 #define PJ_PER_J 1000000000000ULL
 #define PJ_PER_DRAM_UNIT 15300000ULL
 
-/* Register numbers: any that are not 0. Only this module sees them. */
+/* Register numbers: arbitrary, but not 0. Only this module uses them. */
 enum { UNIT = 1, PACKAGE_ENERGY, CORE_ENERGY, DRAM_ENERGY, PSYS_ENERGY, LIMIT };
 
 #define MAX_PACKAGES 8
@@ -137,7 +137,7 @@ static u64 to_units(int reg, u64 pj)
 	return mul_u64_u64_div_u64(pj, 1 << 14, PJ_PER_J);
 }
 
-/* The value of the register if it were 64 bits wide. It has bits 0 to 31. */
+/* The value of the register as if it were 64 bits wide. The register holds bits 0 to 31. */
 static u64 wide_register(int reg, int package)
 {
 	u64 room_mj = 0;
@@ -171,7 +171,7 @@ static int read_register(int cpu, struct reg_action *ra)
 		break;
 	case PSYS_ENERGY:
 		if (package != 0)
-			return -ENXIO; /* one platform zone only: the driver makes none of this one */
+			return -ENXIO; /* there is one platform zone: the driver skips this one */
 		fallthrough;
 	case PACKAGE_ENERGY:
 	case CORE_ENERGY:
@@ -244,7 +244,7 @@ static const int event_registers[] = { [1] = CORE_ENERGY, [2] = PACKAGE_ENERGY, 
 static struct cpumask counting; /* one CPU of each package */
 static enum cpuhp_state hotplug;
 
-/* What the event has to count, in 2^-32 J since the start. Only the first package has the sensor of psys. */
+/* The count of the event, in 2^-32 J since the start. Only the first package has the sensor of psys. */
 static u64 event_energy(struct perf_event *event)
 {
 	int package = topology_physical_package_id(event->cpu);
@@ -367,7 +367,7 @@ static int cpu_online_again(unsigned int cpu)
 	return 0;
 }
 
-/* Another CPU of the package takes over its counters, if there is one. */
+/* Moves the counters of a CPU to another CPU of the package, if there is one. */
 static int cpu_offline_soon(unsigned int cpu)
 {
 	int other = cpumask_any_but(topology_core_cpumask(cpu), cpu);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Turns has processes run for 0.4 ms each, twenty in a second and one after the other. Before each run, the process is moved to
-// the other of two cgroups while it sleeps.
+// Turns makes processes run for 0.4 ms each, twenty per second, one after the other. Before each run
+// of a process, while it sleeps, Turns moves it to the other one of two cgroups.
 //
-//	turns NUMBER FILE FILE [FILE FILE...]    NUMBER is that of processes, a pair of FILEs the cgroup.procs of both cgroups
+//	turns NUMBER FILE FILE [FILE FILE...]    NUMBER is the number of processes, each pair of
+//	                                         FILEs the cgroup.procs of two cgroups
 //
 // It prints "done" when all processes wait for their first turn. They end with it.
 #include <signal.h>
