@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acpiMeters are two ACPI power meters of a virtual machine, sensors/powermeters.asl. What they
-// measure is in the machine's memory, which is a file of the test.
+// acpiMeters are two ACPI power meters of a virtual machine, sensors/powermeters.asl. Their
+// readings are in the machine's memory, which is a file of the test.
 type acpiMeters struct {
 	tables   string
 	memory   *os.File
@@ -31,11 +31,11 @@ type acpiMeters struct {
 
 const (
 	guestMemory = 1 << 30
-	// acpiRegion is where the meters look: see sensors/powermeters.asl. QEMU puts the initial file
-	// system at the end of memory.
+	// acpiRegion is the address of the readings: see sensors/powermeters.asl. QEMU puts the initial
+	// file system at the end of memory.
 	acpiRegion = 0x20000000
-	// cpuShare is the power of the second meter, of the CPU, relative to that of the first one, of
-	// the socket.
+	// cpuShare is the power of the second meter, of the CPU, relative to the power of the first
+	// meter, of the socket.
 	cpuShare = 0.625
 )
 
@@ -106,5 +106,5 @@ func (m *acpiMeters) qemu() []string {
 	}
 }
 
-// kernelArguments makes the kernel leave the meters' memory alone.
+// kernelArguments reserves the meters' memory.
 func (*acpiMeters) kernelArguments() string { return "memmap=0x1000$0x20000000" }

@@ -19,9 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The collector for ARM, on an emulated ARM machine: its BPF programs are loaded by an ARM kernel,
-// and a power supply with PMBus reports the machine's power. Two collectors, one with each CPU time
-// source, see the same containers. Debian's kernel for ARM has no other sensor that QEMU can emulate.
+// TestARMGuest runs the collector for ARM on an emulated ARM machine: an ARM kernel loads its BPF
+// programs, and a power supply with PMBus reports the machine's power. Two collectors, one with
+// each CPU time source, measure the same containers. Debian's kernel for ARM has no other sensor
+// that QEMU can emulate.
 func TestARMGuest(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.18.", "arm64")
@@ -109,7 +110,7 @@ func (g *guest) cpuTime(t *testing.T, group string) float64 {
 	return microseconds / 1e6
 }
 
-// source returns the CPU time source that the collector has logged.
+// source returns the CPU time source in the collector's log.
 func (c *guestCollector) source() string {
 	for _, l := range c.log {
 		if l.Msg == "CPU time source selected" {

@@ -23,8 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and
-// returns its PID. The process is named like a hypervisor, so that its command line is read.
+// hold makes an unprivileged process hold one of its locks until the test ends, by the program
+// hold, and returns its PID. The process has the name of a hypervisor, so that its command line is
+// read.
 func hold(t *testing.T, lock string) (pid int) {
 	t.Helper()
 	var fuse unix.Stat_t
@@ -38,7 +39,7 @@ func hold(t *testing.T, lock string) (pid int) {
 	program, device, mount := filepath.Join(dir, "qemu-system-x86_64"), filepath.Join(dir, "fuse"), filepath.Join(dir, "mount")
 	run(t, exec.Command(compiler(t), "-O1", "-Wall", "-Werror", "-o", program, "hold/hold.c"))
 	require.NoError(t, unix.Mknod(device, unix.S_IFCHR, int(fuse.Rdev)))
-	require.NoError(t, os.Chmod(device, 0o666)) // the node of udev has this mode; the one of this machine is left alone
+	require.NoError(t, os.Chmod(device, 0o666)) // udev's mode; this machine's node is unchanged
 	require.NoError(t, os.Mkdir(mount, 0o755))
 
 	cmd := exec.Command(program, lock, device, mount)
@@ -70,12 +71,13 @@ func hold(t *testing.T, lock string) (pid int) {
 
 func compiler(t *testing.T) string { return program(t, "cc", "gcc") }
 
-// requireOnTime checks that at least 95 % of collections take place, and that the collector ends within 5 s.
+// requireOnTime checks that at least 95 % of collections take place, and that the collector ends
+// within 5 s.
 func (a *attacked) requireOnTime(t *testing.T) {
 	t.Helper()
 	const seconds = 40
 	began, before := time.Now(), len(a.collections(t))
-	time.Sleep(seconds * time.Second) // the time that is measured
+	time.Sleep(seconds * time.Second) // the measurement
 	due := int(time.Since(began).Seconds())
 	assert.GreaterOrEqualf(t, len(a.collections(t))-before, due*95/100, "collections of %d, the log is in %s", due, a.log)
 	require.NoError(t, a.cmd.Process.Signal(unix.SIGTERM))
@@ -86,7 +88,7 @@ func (a *attacked) requireOnTime(t *testing.T) {
 	}
 }
 
-// A process holds its mmap lock. Whoever reads its command line waits for it.
+// A process holds its mmap lock. Readers of its command line wait for the lock.
 func TestAttackCommandLineBlocked(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -100,7 +102,8 @@ func TestAttackCommandLineBlocked(t *testing.T) {
 	})
 }
 
-// A process holds the lock of its directory in /proc, so that files of it that were not opened before cannot be.
+// A process holds the lock of its directory in /proc, so that files that are not open cannot be
+// opened.
 func TestAttackDirectoryBlocked(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -141,7 +144,7 @@ func TestAttackCgroupBlocked(t *testing.T) {
 	for _, dir := range dirs {
 		hold(t, dir)
 	}
-	time.Sleep(100 * time.Millisecond)                                          // until the holders have the locks for themselves
+	time.Sleep(100 * time.Millisecond)                                          // until the holders have the locks
 	busy := exec.Command("nice", "-n", "19", "sh", "-c", "while :; do :; done") // without children
 	require.NoError(t, busy.Start())
 	defer func() {
@@ -158,8 +161,8 @@ func TestAttackCgroupBlocked(t *testing.T) {
 	a.requireOnTime(t)
 }
 
-// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its
-// descriptors.
+// A process holds the lock of an epoll descriptor. The collector may trace the process, but may not
+// read the links of its descriptors.
 func TestAttackDescriptorBlocked(t *testing.T) {
 	need(t)
 	unshare, setpriv := program(t, "unshare", "util-linux"), program(t, "setpriv", "util-linux")
@@ -192,10 +195,10 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for processes of other users")
 }
 
-// A process holds the lock of the directory in which powercap's zones are listed: while the
-// collector runs, or from before it starts. Any user with permission to list the directory can hold
-// it. The directory is mounted on sysfs in the collector's mount namespace only: the machine may
-// have no zones. Without zones the model stands in.
+// A process holds the lock of powercap's directory of zones: while the collector runs, or from
+// before its start. Any user with permission to list the directory can hold the lock. The directory
+// is mounted on sysfs only in the collector's mount namespace, because the machine may have no
+// zones. Without zones the receiver uses the model.
 func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
@@ -204,7 +207,7 @@ func TestAttackSensorDirectoryBlocked(t *testing.T) {
 		running    bool
 	}{{"list", "powercap", true}, {"list-at-start", "powercap", false}, {"zone-at-start", "powercap/intel-rapl:0", false}} {
 		t.Run(c.name, func(t *testing.T) {
-			class, err := os.MkdirTemp("/dev", "class-") // any user can look into it
+			class, err := os.MkdirTemp("/dev", "class-") // readable for all users
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, os.RemoveAll(class)) })
 			zone := filepath.Join(class, "powercap/intel-rapl:0")
@@ -244,7 +247,8 @@ func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	}
 }
 
-// A process holds the lock of a directory of the collector itself in /proc: its own, and the one of its threads.
+// A process holds the lock of the collector's own directory in /proc, or of its directory of
+// threads.
 func TestAttackOwnDirectoryBlocked(t *testing.T) {
 	for _, dir := range []string{"", "task"} {
 		t.Run(filepath.Join("pid", dir), func(t *testing.T) {
@@ -257,12 +261,12 @@ func TestAttackOwnDirectoryBlocked(t *testing.T) {
 	}
 }
 
-// A process holds the lock of the directory in which all processes are listed. The collector has a procfs of its own:
-// every list of the machine's waits for the lock.
+// A process holds the lock of the directory that lists all processes. The collector has its own
+// procfs: every listing of the machine's procfs waits for the lock.
 func TestAttackProcessListBlocked(t *testing.T) {
 	unshare := program(t, "unshare", "util-linux")
 	sources(t, func(t *testing.T, source string) {
-		proc, err := os.MkdirTemp("/dev", "proc-") // any user can look into it
+		proc, err := os.MkdirTemp("/dev", "proc-") // readable for all users
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, os.Remove(proc)) })
 		require.NoError(t, os.Chmod(proc, 0o755))
@@ -279,14 +283,14 @@ func TestAttackProcessListBlocked(t *testing.T) {
 		container := strings.Repeat("f", 64)
 		startUncached(t, container)
 		a.requireOnTime(t)
-		if source == "bpf" { // provides the cgroup
+		if source == "bpf" { // BPF provides the cgroup
 			assert.Positive(t, total(a.collections(t), "container.energy", "container.id="+container))
 		}
 	}, "clocks")
 }
 
-// A user locks the directories of processes of root before the collector has identified them. That must not count
-// against root.
+// A user locks the directories of root's processes before the collector has identified them. They
+// must not count as blocked by root.
 func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	need(t)
 	a := attack(t, "bpf")
@@ -306,8 +310,9 @@ func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	assert.NotContains(t, fileText(t, a.log), "user 0 (")
 }
 
-// startUncached starts a process that uses CPU time in a container and then stops itself. It does not run Go,
-// whose runtime reads /proc/self/cgroup and so makes the kernel cache the name.
+// startUncached starts a process that uses CPU time in a container and then stops itself. It is not
+// a Go program: Go's runtime reads /proc/self/cgroup, and then the kernel has the name in its
+// cache.
 func startUncached(t *testing.T, container string) (pid int) {
 	t.Helper()
 	p := startIn(t, "docker/"+container, "sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done; kill -STOP $$")
@@ -315,9 +320,9 @@ func startUncached(t *testing.T, container string) (pid int) {
 	return p.cmd.Process.Pid
 }
 
-// A user locks the directories of 42 processes of root before the collector has identified them, more than
-// the bound of 32 in total. The energy of their container, and of a container that starts later, is still
-// attributed to the containers, because BPF provides the cgroups.
+// A user locks the directories of 42 processes of root before the collector has identified them,
+// more than the total limit of 32. The energy of their container, and of a container that starts
+// later, is still attributed to the containers, because BPF provides the cgroups.
 func TestAttackContainersOfLockedDirectories(t *testing.T) {
 	need(t)
 	a := attack(t, "bpf")

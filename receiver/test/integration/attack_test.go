@@ -27,7 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attackConfig sends to a backend without a queue, so that the response of each request reaches the receiver.
+// attackConfig sends to a backend without a queue, so that the receiver gets the response of each
+// request.
 const attackConfig = receiverConfig + `
 exporters:
   otlp_http:
@@ -45,11 +46,12 @@ service:
 type attacked struct {
 	*collector
 	*backend
-	requests []pmetric.Metrics // acknowledged by the backend, and not in parsed yet; guarded by its lock
+	requests []pmetric.Metrics // acknowledged, not yet in parsed; guarded by backend.mu
 	parsed   []emission        // one for each collection
 }
 
-// attack starts a collector whose command line has a prefix, and returns when its backend has the first collection.
+// attack starts a collector whose command line has a prefix, and returns when its backend has the
+// first collection.
 func attack(t *testing.T, source string, before ...string) *attacked {
 	t.Helper()
 	a := startAttackedWith(t, attackConfig, source, before...)
@@ -57,7 +59,7 @@ func attack(t *testing.T, source string, before ...string) *attacked {
 	return a
 }
 
-// startAttackedWith starts a collector with a configuration in which it replaces SOURCE and BACKEND.
+// startAttackedWith starts a collector with a configuration, after replacing SOURCE and BACKEND.
 func startAttackedWith(t *testing.T, text, source string, before ...string) *attacked {
 	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
@@ -77,14 +79,14 @@ func startAttackedWith(t *testing.T, text, source string, before ...string) *att
 func (a *attacked) takes(t *testing.T, more int) {
 	t.Helper()
 	want := len(a.collections(t)) + more
-	eventually(t, "the backend takes what is sent, the log is in "+a.log, func() bool {
+	eventually(t, "the backend has new collections, the log is in "+a.log, func() bool {
 		require.Falsef(t, a.hasEnded(), "the collector ended, its log is in %s", a.log)
 		return len(a.collections(t)) >= want
 	})
 }
 
-// collections returns the collections that the backend has acknowledged. The first part of each has the node's metrics,
-// and the others follow it.
+// collections returns the collections that the backend has acknowledged. Each begins with the part
+// that has the node's metrics.
 func (a *attacked) collections(t *testing.T) []emission {
 	t.Helper()
 	a.mu.Lock()
@@ -142,11 +144,11 @@ func startHostile(t *testing.T, program, what string, n int, args func(i int) []
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // it may have ended already
+			_ = cmd.Process.Kill() // it may have ended
 			_ = cmd.Wait()
 		})
 		line, err := bufio.NewReader(out).ReadString('\n')
-		require.NoErrorf(t, err, "%s said %q", program, line)
+		require.NoErrorf(t, err, "%s printed %q", program, line)
 		pids = append(pids, cmd.Process.Pid)
 	}
 	return pids
@@ -172,8 +174,8 @@ func sources(t *testing.T, test func(t *testing.T, source string), more ...strin
 	}
 }
 
-// 33 processes pretend to be virtual machines with names of 130 kB each. Unbounded names once made collections that
-// every backend refused.
+// 33 processes have the arguments of virtual machines with names of 130 kB each. Without a limit on
+// names, all backends refuse such collections.
 func TestAttackNamesWithoutBounds(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -183,7 +185,7 @@ func TestAttackNamesWithoutBounds(t *testing.T) {
 		})
 		a.takes(t, 5)
 		all := a.requireBalance(t)
-		assert.Zero(t, a.refusals(), "requests that are too large")
+		assert.Zero(t, a.refusals(), "requests over the size limit")
 		assert.LessOrEqual(t, a.largestRequest(), maxMessage/2, "bytes of the largest request")
 		machines := map[string]bool{}
 		for _, e := range all {
@@ -206,8 +208,8 @@ func TestAttackNamesWithoutBounds(t *testing.T) {
 	})
 }
 
-// A user that names a cgroup after a container gets no part of the container's energy, and adds
-// none to it.
+// A user that names a cgroup like a container gets no part of the container's energy, and does not
+// add to it.
 func TestAttackForgedContainer(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		load := build(t, "load")
@@ -226,7 +228,7 @@ func TestAttackForgedContainer(t *testing.T) {
 		all := a.requireBalance(t)
 		assert.InDelta(t, 1.5, total(all, "container.cpu.time", "container.id="+id, "container.runtime.name=docker"), 0.2,
 			"seconds of the real container")
-		assert.Zero(t, total(all, "k8s.pod.energy", "k8s.pod.uid="+strings.ReplaceAll(forgedPod, "_", "-")), "a pod where no kubelet is")
+		assert.Zero(t, total(all, "k8s.pod.energy", "k8s.pod.uid="+strings.ReplaceAll(forgedPod, "_", "-")), "a pod outside kubepods")
 	}, "clocks")
 }
 
@@ -236,7 +238,8 @@ type process struct {
 	out *bufio.Reader
 }
 
-// startIn starts a program in a new cgroup of every hierarchy. The cgroups are removed at the end of the test.
+// startIn starts a program in a new cgroup of every hierarchy. The cgroups are removed at the end
+// of the test.
 func startIn(t *testing.T, cgroup, program string, args ...string) *process {
 	t.Helper()
 	var files []string
@@ -293,7 +296,8 @@ func hierarchies(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// A collector that was stopped for a while attributes the energy of the whole time when it continues.
+// After a collector was stopped with SIGSTOP and continued, it attributes the energy of the whole
+// time.
 func TestAttackStopped(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -315,8 +319,8 @@ func requireModeledEnergy(t *testing.T, all []emission) {
 	assert.InEpsilon(t, 100*last.at.Sub(last.start).Seconds(), total(all, "system.energy"), 0.01, "J in %v", last.at.Sub(last.start))
 }
 
-// In a time namespace the clocks that processes are dated by differ from the kernel's own, which BPF reports
-// (time_namespaces(7)).
+// In a time namespace, the clocks of processes' start times differ from the kernel's clocks, which
+// BPF reports (time_namespaces(7)).
 func TestAttackOtherClocks(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
@@ -340,8 +344,8 @@ func TestAttackOtherClocks(t *testing.T) {
 	}
 }
 
-// More processes end within a collection interval than the buffer for exits has room for, and those
-// of a container among them. Once the exits that did not fit left half of the energy unattributed.
+// In a collection interval, more processes end than fit into the buffer for exits, some of them in
+// a container. The lost exits must not leave much energy unattributed.
 func TestAttackForkStorm(t *testing.T) {
 	need(t)
 	hostile, load := build(t, "hostile"), build(t, "load")
@@ -360,17 +364,18 @@ func TestAttackForkStorm(t *testing.T) {
 	all := a.requireBalance(t)
 	active, unattributed := total(all, "system.energy", "energy.state=active"), total(all, "system.unattributed.energy")
 	t.Logf("%.0f exits a second, %.2f %% of %.0f J are unattributed", exits, 100*unattributed/active, active)
-	require.Greater(t, exits*interval.Seconds(), 1.2*104_857, "exits of an interval that fill the buffer")
+	require.Greater(t, exits*interval.Seconds(), 1.2*104_857, "exits per interval, more than the buffer's size")
 	assert.Less(t, unattributed, 0.02*active)
 	assert.InDelta(t, 3.2, total(all, "container.cpu.time", "container.id="+id), 0.3, "seconds of processes that end in the storm")
 }
 
-// A thousand processes run for 0.4 ms in turn, each in another cgroup than before. Only their CPU clocks show which of
-// them ran, and in a window they use less than what makes the receiver read all clocks.
+// A thousand processes run for 0.4 ms in turn, each in a different cgroup than before. Only their
+// CPU clocks show which of them ran, and in each window they use too little to make the receiver
+// read all clocks.
 func TestAttackTurns(t *testing.T) {
 	need(t)
 	const windows = 25
-	const bound = 50 * time.Millisecond // twice the debt, and what the CPUs use while the clocks are read
+	const bound = 50 * time.Millisecond // twice the debt, and the CPU time during reads of the clocks
 	dir := t.TempDir()
 	program := filepath.Join(dir, "turns")
 	run(t, exec.Command(compiler(t), "-O1", "-Wall", "-Werror", "-o", program, "turns/turns.c"))
@@ -386,12 +391,12 @@ func TestAttackTurns(t *testing.T) {
 	turns := startIn(t, cgroups[0], program, args...)
 	turns.waitDone(t)
 	parent := strconv.Itoa(turns.cmd.Process.Pid)
-	for _, hierarchy := range hierarchies { // the children stay
+	for _, hierarchy := range hierarchies { // the children stay in their cgroups
 		require.NoError(t, os.WriteFile(filepath.Join(hierarchy, "docker/cgroup.procs"), []byte(parent), 0))
 	}
 	require.NoError(t, turns.cmd.Process.Signal(unix.SIGSTOP))
 	a := attack(t, "clocks")
-	a.takes(t, 12) // the receiver knows all cgroups
+	a.takes(t, 12) // until the receiver has found all cgroups
 	cost := func(collections func()) time.Duration {
 		before, n := a.cpu(t), len(a.collections(t))
 		collections()
@@ -412,7 +417,7 @@ func TestAttackTurns(t *testing.T) {
 			want := ran() - ranBefore
 			a.takesAfter(t, time.Now())
 			got := found() - foundBefore
-			require.LessOrEqual(t, got, ran()-ranBefore, "CPU time is not found twice")
+			require.LessOrEqual(t, got, ran()-ranBefore, "no CPU time is counted twice")
 			late = max(late, want-got)
 		}
 	})
@@ -438,8 +443,8 @@ func (a *attacked) takesAfter(t *testing.T, after time.Time) {
 	}
 }
 
-// countingHierarchies returns the mount points of the hierarchies that count CPU time, and the name of the first one's
-// counters.
+// countingHierarchies returns the mount points of the hierarchies that count CPU time, and the name
+// of the counters in the first of them.
 func countingHierarchies(t *testing.T) (dirs []string, counter string) {
 	t.Helper()
 	for _, dir := range hierarchies(t) {
@@ -471,8 +476,8 @@ func counted(t *testing.T, counter string) time.Duration {
 	return time.Duration(n)
 }
 
-// intervalOf returns a collection interval in which a fork storm has that many exits. How fast a
-// machine forks depends on its load.
+// intervalOf returns a collection interval that lasts for a number of exits of a fork storm. The
+// fork rate of a machine depends on its load.
 func intervalOf(t *testing.T, exits float64, hostile string) time.Duration {
 	t.Helper()
 	const most = 90 * time.Second
@@ -485,13 +490,13 @@ func intervalOf(t *testing.T, exits float64, hostile string) time.Duration {
 	}
 	interval := time.Duration(exits/rate*1000) * time.Millisecond
 	if interval > most {
-		t.Skipf("this machine is too slow or too busy: %.0f exits a second", rate)
+		t.Skipf("this machine is too slow or too busy: %.0f exits per second", rate)
 	}
 	return interval.Round(time.Second)
 }
 
-// The kernel gives each PID several times within a window. Only the counter of the storm's
-// container shows its processes.
+// The kernel uses each PID several times within a window. Only the counter of the storm's container
+// includes its processes.
 func TestAttackReusedPIDs(t *testing.T) {
 	need(t)
 	const pids = 32768 // the default of small machines
@@ -552,7 +557,7 @@ func TestAttackReusedPIDs(t *testing.T) {
 	a.requireBalance(t)
 }
 
-// limitPIDs has the kernel give PIDs below a number until the test ends.
+// limitPIDs limits PIDs to values below a number until the test ends.
 func limitPIDs(t *testing.T, most int) {
 	t.Helper()
 	const file = "/proc/sys/kernel/pid_max"
@@ -564,7 +569,7 @@ func limitPIDs(t *testing.T, most int) {
 	t.Cleanup(func() { assert.NoError(t, os.WriteFile(file, []byte(before), 0)) })
 }
 
-// forks returns how many processes and threads the machine has started.
+// forks returns the number of processes and threads that the machine has started.
 func forks(t *testing.T) (n int) {
 	t.Helper()
 	_, rest, found := strings.Cut(fileText(t, "/proc/stat"), "\nprocesses ")
@@ -575,7 +580,8 @@ func forks(t *testing.T) (n int) {
 	return n
 }
 
-// If a runtime's system call filter refuses BPF, the receiver uses CPU clocks or procfs and logs the reason.
+// If a runtime's system call filter refuses BPF, the receiver uses CPU clocks or procfs and logs
+// the reason.
 func TestAttackBPFRefused(t *testing.T) {
 	need(t)
 	hostile := build(t, "hostile")
@@ -589,7 +595,7 @@ func TestAttackBPFRefused(t *testing.T) {
 	assert.InDelta(t, 1, total(a.requireBalance(t), "container.cpu.time", "container.id="+strings.Repeat("7", 64)), 0.1)
 }
 
-// Containers are measured on machines with cgroups of version 1 alone, and of version 2 alone.
+// Containers are measured on machines with only cgroup v1, and with only cgroup v2.
 func TestAttackCgroupVersions(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		unshare := program(t, "unshare", "util-linux")

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// bmc is a BMC for QEMU's device ipmi-bmc-extern. It knows the power that the machine consumes by
-// DCMI, and its energy by IBM's Active Energy Manager, for which the kernel has the driver ibmaem.
+// bmc is a BMC for QEMU's device ipmi-bmc-extern. It reports the machine's power by DCMI, and its
+// energy by IBM's Active Energy Manager (the kernel's driver ibmaem).
 type bmc struct {
 	*peripheral
 	consumed *consumption
-	// windows are the rolling averages that it has, as DCMI encodes them.
+	// windows are the rolling averages of the BMC, as DCMI encodes them.
 	windows []byte
 	enables byte
 }
@@ -39,8 +39,8 @@ func (b *bmc) qemu() []string {
 	}
 }
 
-// The protocol of OpenIPMI's lanserv for virtual machines (lanserv/README.vm): messages end with endOfMessage, control
-// commands with endOfCommand.
+// The protocol of OpenIPMI's lanserv for virtual machines (lanserv/README.vm): messages end with
+// endOfMessage, control commands with endOfCommand.
 const (
 	endOfMessage = 0xa0
 	endOfCommand = 0xa1
@@ -65,7 +65,7 @@ func (b *bmc) serve(conn net.Conn) {
 			}
 			message = message[:0]
 		case c == endOfCommand:
-			message = message[:0] // of the hardware: nothing to do
+			message = message[:0] // a command of the hardware, ignored
 		default:
 			if escaped {
 				c &^= 0x10
@@ -134,8 +134,8 @@ func (b *bmc) execute(netFn, command byte, data []byte) ([]byte, error) {
 	return nil, errNoSuchCommand
 }
 
-// power answers Get Power Reading: the power now, and its least, most and mean over the window that
-// was requested, or over the last minute.
+// power answers Get Power Reading: the current power, and its minimum, maximum and mean over the
+// requested window, or over the last minute.
 func (b *bmc) power(now time.Time, request []byte) []byte {
 	over := time.Minute
 	if request[1] == 2 {

@@ -28,11 +28,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// buildUser is the real user of builds, which distinguishes them from all other processes on the
-// machine.
+// buildUser is the real user ID of the builds, which distinguishes them from all other processes on
+// the machine.
 const buildUser = "54321"
 
-// builds are commands that start many processes shorter than a window.
+// builds are commands that start many processes that are shorter than a window.
 func builds(t *testing.T) map[string]*exec.Cmd {
 	as := func(dir string, env []string, command ...string) *exec.Cmd {
 		c := exec.CommandContext(t.Context(), "setpriv", append([]string{"--ruid", buildUser}, command...)...)
@@ -40,7 +40,7 @@ func builds(t *testing.T) map[string]*exec.Cmd {
 		return c
 	}
 	files := t.TempDir()
-	require.NoError(t, os.Chmod(files, 0o777)) // a shell with another real user gives up the effective one
+	require.NoError(t, os.Chmod(files, 0o777)) // the shell drops the effective user
 	require.NoError(t, os.Chmod(filepath.Dir(files), 0o755))
 	var objects []string
 	for i := range 150 {
@@ -57,13 +57,14 @@ func builds(t *testing.T) map[string]*exec.Cmd {
 	}
 }
 
-// accounted is the cgroups of a command, and the file that counts its CPU time.
+// accounted holds the cgroups of a command, and the file that counts its CPU time.
 type accounted struct {
 	dirs    []string
 	counter string
 }
 
-// account makes cgroups for a command. In version 2 it has one if unified is set, and otherwise runs in the root.
+// account makes cgroups for a command. If unified is set, the command has a cgroup in version 2;
+// otherwise it runs in the root of version 2.
 func account(t *testing.T, unified bool) accounted {
 	const version2, hybrid, version1 = "/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpuacct"
 	name := "energy-programs-" + strconv.Itoa(os.Getpid())
@@ -107,7 +108,8 @@ func (a accounted) used(t *testing.T) float64 {
 	return n / 1e9
 }
 
-// named is the CPU time of series of the build's user, by the name of the program, the last value of each series.
+// named is the CPU time of series of the build's user, by the name of the program: the last value
+// of each series.
 type named map[string]map[string]float64
 
 func (n named) collect(t *testing.T, e *energyreceiver.Embedded) {
@@ -137,10 +139,12 @@ func (n named) collect(t *testing.T, e *energyreceiver.Embedded) {
 	}
 }
 
-// With BUILDS=1 and as root on an otherwise calm machine: go test ./receiver/test/integration -run ProgramsOfABuild -v
+// Run as root with BUILDS=1 on an otherwise idle machine:
+//
+//	go test ./receiver/test/integration -run ProgramsOfABuild -v
 func TestProgramsOfABuildHaveNames(t *testing.T) {
 	if os.Getenv("BUILDS") == "" || os.Geteuid() != 0 {
-		t.Skip("needs minutes on an otherwise calm machine, and cgroups that only root may create: run it as root with BUILDS=1")
+		t.Skip("requires minutes on an otherwise idle machine, and root to create cgroups: run it as root with BUILDS=1")
 	}
 	for _, c := range []struct {
 		source  usage.SourceKind
@@ -199,7 +203,7 @@ func TestProgramsOfABuildHaveNames(t *testing.T) {
 				}
 				t.Logf("%.2f s of CPU time in %v, %.2f %% of it without the name of a program", all, time.Since(began).Round(time.Second), 100*(1-sum/all))
 				assert.LessOrEqual(t, 1-sum/all, c.most)
-				assert.LessOrEqual(t, sum/all, 1.03, "nothing is counted twice")
+				assert.LessOrEqual(t, sum/all, 1.03, "no CPU time is counted twice")
 				assert.Greater(t, units.CPUTime(all*1e9), units.Second)
 			})
 		}

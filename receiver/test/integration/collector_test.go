@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a test waits for anything. It only ends runs that went wrong.
+// patience is the time limit of every wait, for runs that went wrong.
 const patience = 5 * time.Minute
 
-// eventually waits until a condition holds, however slow the machine is.
+// eventually waits until a condition holds, up to patience.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	within(t, patience, what, holds)
 }
 
-// within waits until a condition holds that must hold soon.
+// within waits until a condition holds, for a limited time.
 func within(t *testing.T, soon time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -44,9 +44,9 @@ type collector struct {
 	cmd      *exec.Cmd
 }
 
-// receiverConfig selects the model meter. Its power is constant, so the active energy and the energy per second of CPU
-// time do not depend on other load: with N CPUs a CPU second is 100/N J, a little more if the kernel used time that
-// belongs to no process, such as interrupts.
+// receiverConfig selects the model meter. Its power is constant, so the active energy and the
+// energy per second of CPU time do not depend on other load. With N CPUs a CPU second is 100/N J.
+// It is a little more if the kernel used CPU time outside processes, such as interrupts.
 const receiverConfig = `
 receivers:
   energy:
@@ -92,7 +92,7 @@ func runCollector(t *testing.T, name, text string) *collector {
 	return runCollectorOf(t, collectorBinary(t), name, text)
 }
 
-// runCollectorOf is runCollector with another collector.
+// runCollectorOf is runCollector with another collector binary.
 func runCollectorOf(t *testing.T, binary, name, text string) *collector {
 	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
@@ -109,7 +109,8 @@ func runCollectorOf(t *testing.T, binary, name, text string) *collector {
 	return c
 }
 
-// startDaemon starts a program that runs until the test ends. It is then terminated and waited for.
+// startDaemon starts a program that runs until the test ends. The end of the test terminates it and
+// waits for it.
 func startDaemon(t *testing.T, cmd *exec.Cmd, logPath string) (ended <-chan struct{}) {
 	t.Helper()
 	log, err := os.Create(logPath)
@@ -124,7 +125,7 @@ func startDaemon(t *testing.T, cmd *exec.Cmd, logPath string) (ended <-chan stru
 		close(done)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(unix.SIGTERM) // it may have ended already
+		_ = cmd.Process.Signal(unix.SIGTERM) // it may have ended
 		select {
 		case <-done:
 		case <-time.After(patience):
@@ -145,7 +146,7 @@ func (c *collector) hasEnded() bool {
 	}
 }
 
-// stop ends the collector. All output has been written when it returns.
+// stop ends the collector, and returns after all output is written.
 func (c *collector) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Signal(unix.SIGTERM))
@@ -154,7 +155,7 @@ func (c *collector) stop(t *testing.T) {
 }
 
 func (c *collector) emissions() int {
-	text, _ := os.ReadFile(c.out) // not there yet
+	text, _ := os.ReadFile(c.out) // may not exist yet
 	return bytes.Count(text, []byte("\n"))
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // consumption is the power of an imagined machine over time, which emulated sensors report in real
-// time, and its exact energy. It changes from one power to another as half a cosine does, so that a
-// sensor's delay cancels out over a rise and a fall.
+// time, and its exact energy. Changes of power have the shape of half a cosine, so that a sensor's
+// delay cancels out over a rise and a fall.
 //
 // The methods may be called concurrently.
 type consumption struct {
@@ -31,7 +31,8 @@ type change struct {
 	over     time.Duration
 }
 
-// newConsumption returns a consumption that is at this power, in watts, and was higher half a minute ago.
+// newConsumption returns a consumption with a power in watts, which was 100 W higher half a minute
+// ago.
 func newConsumption(watts float64) *consumption {
 	return &consumption{parts: []change{{time.Now().Add(-30 * time.Second), watts + 100, watts, time.Second}}}
 }
@@ -80,7 +81,7 @@ func (c *consumption) average(at time.Time, over time.Duration) float64 {
 	return (c.joules(at) - c.joules(at.Add(-over))) / over.Seconds()
 }
 
-// bounds returns the least and the most power in the time before a moment.
+// bounds returns the minimum and the maximum power in the time before a moment.
 func (c *consumption) bounds(at time.Time, over time.Duration) (least, most float64) {
 	least, most = c.watts(at), c.watts(at)
 	const steps = 100
@@ -115,7 +116,7 @@ func TestConsumptionIsTheIntegralOfItsPower(t *testing.T) {
 	c.parts = []change{
 		{began, 20, 20, 0},
 		{began.Add(2 * time.Second), 20, 400, 3 * time.Second},
-		{began.Add(4 * time.Second), 305, 10, time.Second}, // before the one before has ended
+		{began.Add(4 * time.Second), 305, 10, time.Second}, // before the end of the previous change
 	}
 	const step = time.Millisecond
 	sum := 0.0

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeInitramfs writes an archive that the kernel unpacks as its initial file system, of programs and modules by path.
-// The format is cpio's newc (Documentation/driver-api/early-userspace/buffer-format.rst).
+// writeInitramfs writes an archive that the kernel unpacks as its initial file system. files are
+// programs and modules by path. The format is cpio's newc
+// (Documentation/driver-api/early-userspace/buffer-format.rst).
 func writeInitramfs(t *testing.T, to string, files map[string]string) {
 	t.Helper()
 	out, err := os.Create(to)

@@ -31,7 +31,7 @@ type docker struct {
 	http                 http.Client
 }
 
-// dockerContainer is a container of the test and the CPU time that its counters show, in seconds.
+// dockerContainer is a container of the test and its CPU time by its counters, in seconds.
 type dockerContainer struct {
 	name, parent, load, id string
 	restarts               bool
@@ -44,8 +44,8 @@ const (
 	burstableGroup = "/kubepods/burstable/pod" + podUID
 )
 
-// Containers with known loads, in Docker's own cgroups and in those of Kubernetes, are compared with `docker stats` and
-// the cgroups' counters.
+// Containers with given loads, in Docker's own cgroups and in cgroups of Kubernetes, are compared
+// with `docker stats` and the cgroups' counters.
 func TestDockerContainers(t *testing.T) {
 	need(t)
 	d := startDocker(t)
@@ -73,7 +73,7 @@ func TestDockerContainers(t *testing.T) {
 		}
 	}
 	for _, c := range containers {
-		d.count(t, c) // they sleep, so nothing changes any more
+		d.count(t, c) // the containers sleep, so the counters are final
 	}
 	for _, c := range collectors {
 		c.emits(t, 2)
@@ -107,7 +107,7 @@ func (c *dockerContainer) testCPUTime(t *testing.T, emissions []emission, source
 	energy := total(emissions, "container.energy", "container.id="+c.id)
 	t.Logf("%s, %s (%s): docker stats %.4f s, cgroup %.4f s, reported %.4f s (%+.2f %%), %.3f J",
 		source, c.name, c.load, c.byStats, c.byCgroup, got, 100*(got/c.byCgroup-1), energy)
-	// Creating a container takes some milliseconds before its process is in the container's cgroup.
+	// While a container is created, it uses a few milliseconds outside its cgroup.
 	const bound, created = 0.02, 0.03
 	assert.InDelta(t, c.byCgroup, c.byStats, created, "%s: cgroup and docker stats", c.name)
 	assert.InDelta(t, c.byCgroup, got, bound*c.byCgroup+created, "%s by %s", c.name, source)
@@ -135,8 +135,8 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 	}
 }
 
-// testContainerNames checks that every figure of a container has the name and the image that Docker
-// knows, from the first one on.
+// testContainerNames checks that every point of a container, from the first one on, has the name
+// and the image that Docker reports.
 func testContainerNames(t *testing.T, emissions []emission, containers []*dockerContainer) {
 	t.Helper()
 	named := map[string]bool{}
@@ -154,8 +154,9 @@ func testContainerNames(t *testing.T, emissions []emission, containers []*docker
 	assert.Len(t, named, len(containers))
 }
 
-// startDocker starts a daemon that uses neither the network nor the state of another daemon. The daemon, its mounts and
-// its cgroups are removed at the end of the test. Where there is none, the test is skipped.
+// startDocker starts a daemon that uses neither the network nor the state of another daemon. The
+// daemon, its mounts and its cgroups are removed at the end of the test. Without Docker the test is
+// skipped.
 func startDocker(t *testing.T) *docker {
 	t.Helper()
 	d, lacks := tryDocker(t)
@@ -165,7 +166,7 @@ func startDocker(t *testing.T) *docker {
 	return d
 }
 
-// tryDocker is startDocker that returns what is lacking in place of a daemon.
+// tryDocker is startDocker, but returns the missing requirement instead of skipping the test.
 func tryDocker(t *testing.T) (_ *docker, lacks string) {
 	t.Helper()
 	daemon, errDaemon := exec.LookPath("dockerd")
@@ -173,7 +174,7 @@ func tryDocker(t *testing.T) (_ *docker, lacks string) {
 	if err := errors.Join(errDaemon, errClient); err != nil {
 		return nil, fmt.Sprintf("docker: apt-get install docker.io: %v", err)
 	}
-	dir, err := os.MkdirTemp("", "docker-") // short, as the path of a socket is limited
+	dir, err := os.MkdirTemp("", "docker-") // short: the length of a socket's path is limited
 	require.NoError(t, err)
 	d := &docker{client: client, socket: filepath.Join(dir, "socket"), data: filepath.Join(dir, "data")}
 	before := cgroupDirs(t)
@@ -260,7 +261,7 @@ func (d *docker) waitDone(t *testing.T, c *dockerContainer, n int) {
 	})
 }
 
-// count adds the container's CPU time to that from before its restart.
+// count adds the container's CPU time to its CPU time from before a restart.
 func (d *docker) count(t *testing.T, c *dockerContainer) {
 	t.Helper()
 	var stats struct {
@@ -270,7 +271,7 @@ func (d *docker) count(t *testing.T, c *dockerContainer) {
 			} `json:"cpu_usage"`
 		} `json:"cpu_stats"`
 	}
-	eventually(t, "Docker knows the CPU time of "+c.name, func() bool {
+	eventually(t, "Docker reports the CPU time of "+c.name, func() bool {
 		answer, err := d.http.Get("http://docker/containers/" + c.id + "/stats?stream=false&one-shot=true")
 		require.NoError(t, err)
 		defer func() { _ = answer.Body.Close() }()
@@ -307,7 +308,7 @@ func cgroupUsage(t *testing.T, pid string) float64 {
 	return float64(microseconds) / 1e6
 }
 
-// cgroupDirs lists the cgroups of all hierarchies that the daemons of these tests may create and leave behind.
+// cgroupDirs lists the cgroups of all hierarchies that the daemons of these tests may leave.
 func cgroupDirs(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -320,7 +321,7 @@ func cgroupDirs(t *testing.T) map[string]bool {
 					if err == nil && entry.IsDir() {
 						found[path] = true
 					}
-					return nil // another program removed it meanwhile
+					return nil // another program removed it
 				})
 			}
 		}
@@ -328,8 +329,8 @@ func cgroupDirs(t *testing.T) map[string]bool {
 	return found
 }
 
-// removeCgroups removes empty cgroups that were not there before, or are of the pods of these tests
-// and were left by a run that was killed.
+// removeCgroups removes empty cgroups that did not exist before, and cgroups of these tests' pods
+// that a killed run has left.
 func removeCgroups(t *testing.T, before map[string]bool) {
 	t.Helper()
 	now := cgroupDirs(t)
@@ -341,7 +342,7 @@ func removeCgroups(t *testing.T, before map[string]bool) {
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) }) // children first
 	for _, dir := range dirs {
-		_ = os.Remove(dir) // in use by another program
+		_ = os.Remove(dir) // fails if another program uses it
 	}
 	for dir := range cgroupDirs(t) {
 		for _, uid := range []string{podUID, otherPodUID} {

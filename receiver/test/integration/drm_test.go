@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's DRM and hwmon cores with a GPU that a module of this project emulates, and with the
-// kernel's own drivers of GPUs that need none or one of QEMU. From Linux 6.5 on the core prints the
-// clients; before, each driver does.
+// The kernel's DRM and hwmon cores are tested with a GPU that a module of this project emulates,
+// and with the kernel's drivers of GPUs that need no hardware or a GPU of QEMU. From Linux 6.5 on
+// the core prints the clients; in earlier kernels each driver does.
 func TestGPUsInAGuest(t *testing.T) {
 	need(t)
-	t.Parallel() // with the other guests
+	t.Parallel() // in parallel with the other guests
 	for _, version := range []string{"6.1", "6.12"} {
 		t.Run("Linux"+version, func(t *testing.T) {
 			k := guestKernel(t, version+".", "amd64")
@@ -35,7 +35,7 @@ func TestGPUsInAGuest(t *testing.T) {
 			g.compares(t)
 		})
 	}
-	t.Run("Linux6.18", func(t *testing.T) { // there are no files to build modules for it on Debian 12
+	t.Run("Linux6.18", func(t *testing.T) { // Debian 12 has no files to build modules for it
 		k := guestKernel(t, "6.18.", "amd64")
 		t.Parallel()
 		g := startGPUGuest(t, k, map[string]string{})
@@ -66,7 +66,7 @@ func startGPUGuest(t *testing.T, k kernel, files map[string]string) *gpuGuest {
 	})}
 }
 
-// findsClients runs the tests of package drm that are about the machine's own GPUs.
+// findsClients runs the tests of package drm for the machine's own GPUs.
 func (g *gpuGuest) findsClients(t *testing.T) {
 	t.Helper()
 	g.starts(t, "drm.test", "", "/drm.test", "-test.v", "-test.run=^TestClientsOfThisMachine")
@@ -78,7 +78,7 @@ func (g *gpuGuest) findsClients(t *testing.T) {
 	assert.Contains(t, text, "--- PASS: TestClientsOfThisMachineAreFoundOnce")
 }
 
-// uses starts a process that uses the GPU, and waits until it and its child, if there is one, have it.
+// uses starts a process that uses the GPU, and waits until it and its child, if any, have the GPU.
 func (g *gpuGuest) uses(t *testing.T, name string, render, copies int, how ...string) {
 	t.Helper()
 	node := g.finds(t, "/sys/bus/pci/devices/"+emulatedGPU+"/drm/renderD*")[0]
@@ -86,7 +86,7 @@ func (g *gpuGuest) uses(t *testing.T, name string, render, copies int, how ...st
 	g.starts(t, name, "", append([]string{"/gpuload", node, fmt.Sprint(render), fmt.Sprint(copies)}, how...)...)
 }
 
-// has waits until a process has the GPU, and notes its PID.
+// has waits until a process has the GPU, and records its PID.
 func (g *gpuGuest) has(t *testing.T, name, how, as string) {
 	t.Helper()
 	eventually(t, as+" has the GPU", func() bool {
@@ -101,8 +101,8 @@ func (g *gpuGuest) has(t *testing.T, name, how, as string) {
 	})
 }
 
-// measures runs a collector while processes use the GPU, whose power is 0 when the first readings
-// are made and the last ones.
+// measures runs a collector while processes use the GPU. The GPU's power is 0 at the first and the
+// last readings.
 func (g *gpuGuest) measures(t *testing.T) {
 	t.Helper()
 	g.uses(t, "late", 100, 0, "waits", "/tmp/open") // opens long after its start
@@ -187,7 +187,7 @@ func (g *gpuGuest) compares(t *testing.T) {
 	energy := total(emissions, "hw.energy", "hw.type=gpu")
 	t.Logf("true %.6f J, reported %.6f J", g.truth.energy, energy)
 	assert.InDelta(t, g.truth.energy, energy, 0.5e-6)
-	assert.Zero(t, g.truth.open, "all have ended")
+	assert.Zero(t, g.truth.open, "all clients are closed")
 	requireBalance(t, emissions, "gpu")
 	counters := totals(emissions, "hw.energy", "hw.type=gpu")
 	active := totals(emissions, "system.energy", zone, "energy.state=active")
@@ -197,7 +197,7 @@ func (g *gpuGuest) compares(t *testing.T) {
 	}
 	t.Logf("of %.3f J active in the whole run, %.3f J are unattributed", active[len(active)-1],
 		total(emissions, "system.unattributed.energy", zone))
-	// Permille of all engines' time. The GPU is as busy as its busiest engine.
+	// The loads are in permille of an engine's time. The GPU is as busy as its busiest engine.
 	g.requireShares(t, "steady", g.steady, 700, map[string]float64{
 		"busy": 300, "calm": 100, "copies": 500, "parent": 150, "session": 50, "child": 0, "broker": 0, "late": 0,
 	})
@@ -206,7 +206,7 @@ func (g *gpuGuest) compares(t *testing.T) {
 	})
 }
 
-// requireShares compares what processes have of the GPU's active energy in a time of steady use.
+// requireShares checks the processes' shares of the GPU's active energy during steady use.
 func (g *gpuGuest) requireShares(t *testing.T, when string, d during, busy float64, permille map[string]float64) {
 	t.Helper()
 	const zone = "energy.zone=gpu"
@@ -218,7 +218,7 @@ func (g *gpuGuest) requireShares(t *testing.T, when string, d during, busy float
 	energy := gainedIn(emissions, d, "hw.energy", "hw.type=gpu")
 	t.Logf("%s: %.3f J, of which %.2f %% active (true %.2f), unattributed %.6f J", when, energy, 100*active/energy, busy/10,
 		gainedIn(emissions, d, "system.unattributed.energy", zone))
-	assert.InEpsilon(t, busy/1000, active/energy, 0.1, "an emulated guest on a busy machine reads its clients some 100 ms after it looks at the clock")
+	assert.InEpsilon(t, busy/1000, active/energy, 0.1, "an emulated guest on a busy machine reads its clients about 100 ms after the clock")
 	for name, p := range permille {
 		got := gainedIn(emissions, d, "process.energy", zone, "process.pid="+g.pids[name]) / active
 		t.Logf("%s, %s: %.2f %%, true %.2f %%", when, name, 100*got, 100*p/all)

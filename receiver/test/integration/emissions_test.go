@@ -29,23 +29,23 @@ import (
 
 const gridToken = "made-up-token-4c1"
 
-// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface.
-// Each answer has another intensity, for a period that ends soon, so that it is asked again soon.
+// grid is a provider with Electricity Maps' API, over TLS on the loopback interface. Each answer
+// has a different intensity, and a period that ends soon, so that the next request is soon.
 type grid struct {
 	address string
 
 	mu     sync.Mutex
 	server *httptest.Server
-	told   map[int]bool // all intensities that were sent
+	sent   map[int]bool // all intensities that were sent
 	asked  int          // requests that had the token
 }
 
-// gridPeriod is how long an answer is for the present.
+// gridPeriod is the time until the end of an answer's period.
 const gridPeriod = 3 * time.Second
 
 func startGrid(t *testing.T) *grid {
 	t.Helper()
-	g := &grid{address: "127.0.0.1:0", told: map[int]bool{}}
+	g := &grid{address: "127.0.0.1:0", sent: map[int]bool{}}
 	g.start(t)
 	t.Cleanup(func() { g.stop() })
 	return g
@@ -59,7 +59,7 @@ func (g *grid) start(t *testing.T) {
 	g.server = httptest.NewUnstartedServer(g)
 	_ = g.server.Listener.Close()
 	g.server.Listener = listener
-	g.server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it
+	g.server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust it cause errors
 	g.server.StartTLS()
 }
 
@@ -69,7 +69,7 @@ func (g *grid) stop() {
 	g.server.Close()
 }
 
-// authority writes the certificate that a client is to trust.
+// authority writes the certificate that clients should trust.
 func (g *grid) authority(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
@@ -89,7 +89,7 @@ func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	g.asked++
 	intensity := []int{61, 412, 88, 305, 23}[g.asked%5] + g.asked
-	g.told[intensity] = true
+	g.sent[intensity] = true
 	g.mu.Unlock()
 	now := time.Now().UTC()
 	w.Header().Set("Content-Type", "application/json")
@@ -101,7 +101,7 @@ func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// emitters are the pipelines of one collector, by the zone that each asks for. The first two trust
+// emitters are the pipelines of one collector, by the zone that each requests. The first two trust
 // the provider's certificate, and the second discards intensities soon.
 var emitters = []string{"stale", "unknown", "untrusted"}
 
@@ -123,12 +123,12 @@ func emissionsConfig(t *testing.T, provider *grid, dir string) string {
 		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
 }
 
-// Emissions of a collector's processes add up to the node's while the intensity changes every few
-// seconds, and while its provider is restarted or impersonated. Other failures of providers are
-// those of processor/emissions/internal/signal.
+// The emissions of a collector's processes add up to the node's while the intensity changes every
+// few seconds, and while its provider is restarted or impersonated. The tests of
+// processor/emissions/internal/signal cover other failures of providers.
 func TestEmissionsInTheCollector(t *testing.T) {
 	need(t)
-	t.Parallel() // with the guests: most of its time it waits
+	t.Parallel() // in parallel with the guests, because it mostly waits
 	load := build(t, "load")
 	provider, dir := startGrid(t), t.TempDir()
 	startDaemon(t, exec.Command(load, "burn", "40", "0"), filepath.Join(cache(t), "emissions-load.log"))
@@ -139,15 +139,17 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	for _, name := range emitters[:2] {
 		c.waitUntil(t, name, "recovered") // a provider may not have answered before the first collection
 	}
-	eventually(t, "a certificate that is not trusted is logged", func() bool {
-		return strings.Contains(c.told(t, "untrusted", "Emissions degraded"), "certificate")
+	eventually(t, "an untrusted certificate is logged", func() bool {
+		return strings.Contains(c.lastError(t, "untrusted", "Emissions degraded"), "certificate")
 	})
 	stop := time.Now()
 	provider.stop()
 	for _, name := range emitters {
 		c.waitUntil(t, name, "degraded")
 	}
-	eventually(t, "an unknown intensity is logged", func() bool { return strings.Contains(c.told(t, "unknown", "Emissions degraded"), "no value is known") })
+	eventually(t, "a missing intensity is logged", func() bool {
+		return strings.Contains(c.lastError(t, "unknown", "Emissions degraded"), "no value is known")
+	})
 	c.emits(t, 8)
 	back := time.Now()
 	provider.start(t)
@@ -156,7 +158,7 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	}
 	c.emits(t, 4)
 	c.stop(t)
-	t.Logf("the provider was away for %.1f s, and is believed again %.1f s later", back.Sub(stop).Seconds(), time.Since(back).Seconds())
+	t.Logf("the provider was down for %.1f s, and its intensity is used again %.1f s later", back.Sub(stop).Seconds(), time.Since(back).Seconds())
 
 	sent := map[string][]emission{}
 	for _, name := range emitters {
@@ -164,7 +166,7 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	}
 	requireShares(t, sent["stale"])
 	requireIntervals(t, sent["stale"])
-	provider.testTold(t, sent["stale"])
+	provider.testIntensities(t, sent["stale"])
 	testStale(t, sent["stale"], stop, back)
 	testUnknown(t, sent["unknown"])
 	assert.Zero(t, total(sent["untrusted"], "system.emissions"))
@@ -172,9 +174,9 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	c.testEmissionLog(t)
 }
 
-// told returns the last error that the processor of a pipeline logged with a message, or the
+// lastError returns the last error that the processor of a pipeline logged with a message, or the
 // message if there is no error.
-func (c *collector) told(t *testing.T, name, message string) (last string) {
+func (c *collector) lastError(t *testing.T, name, message string) (last string) {
 	t.Helper()
 	for _, l := range c.emissionLog(t, name) {
 		if l.Msg == message {
@@ -184,8 +186,8 @@ func (c *collector) told(t *testing.T, name, message string) (last string) {
 	return last
 }
 
-// waitUntil waits until the processor of a pipeline is in a state, as far as it logged one: it
-// begins recovered.
+// waitUntil waits until the processor of a pipeline is in a state by its log. Its initial state is
+// recovered.
 func (c *collector) waitUntil(t *testing.T, name, state string) {
 	t.Helper()
 	eventually(t, name+" is "+state+", the log is in "+c.log, func() bool {
@@ -197,7 +199,7 @@ func (c *collector) waitUntil(t *testing.T, name, state string) {
 	})
 }
 
-// emissionLog returns what the processor of a pipeline logged of conditions.
+// emissionLog returns the conditions that the processor of a pipeline logged.
 func (c *collector) emissionLog(t *testing.T, name string) (said []logLine) {
 	t.Helper()
 	text, err := os.ReadFile(c.log)
@@ -229,8 +231,8 @@ func (c *collector) testEmissionLog(t *testing.T) {
 	assert.NotContains(t, string(text), gridToken)
 }
 
-// requireShares checks after each emission that what processes and unattributed energy have adds up
-// to what the node has, to a millionth for each series.
+// requireShares checks after each emission that the emissions of processes and of unattributed
+// energy add up to the node's, to a millionth for each series.
 func requireShares(t *testing.T, emissions []emission) {
 	t.Helper()
 	const zone, millionth = "energy.zone=package", 1e-6
@@ -254,7 +256,7 @@ func requireShares(t *testing.T, emissions []emission) {
 	t.Logf("%.6f g of the node's active energy, at most %.6f g more than %d series and unattributed", active[last], most, len(series))
 }
 
-// requireIntervals checks that what the node has grows in each interval by its energy times the
+// requireIntervals checks that the node's emissions grow in each interval by its energy times the
 // gauge's rate times the PUE.
 func requireIntervals(t *testing.T, emissions []emission) {
 	t.Helper()
@@ -267,7 +269,7 @@ func requireIntervals(t *testing.T, emissions []emission) {
 		grew := had[i] - had[i-1]
 		points := emissions[i].filter("electricity.carbon_intensity")
 		if len(points) == 0 || i == 1 {
-			continue // not known, or energy from before the processor ran
+			continue // no intensity, or energy from before the processor's start
 		}
 		rates[points[0].value] = true
 		want := (energy[i] - energy[i-1]) / perKWh * points[0].value * pue
@@ -279,20 +281,20 @@ func requireIntervals(t *testing.T, emissions []emission) {
 	t.Logf("%d intervals with %d rates, %.9f by the gauge, %.6f added", len(emissions)-1, len(rates), wanted, grown)
 }
 
-// testTold checks that intensities are those of the provider, or between two of them where they
-// change within an interval.
-func (g *grid) testTold(t *testing.T, emissions []emission) {
+// testIntensities checks that each intensity is one of the provider's, or between two of them if it
+// changes within an interval.
+func (g *grid) testIntensities(t *testing.T, emissions []emission) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whole, least, most := 0, math.Inf(1), 0.0
-	for told := range g.told {
-		least, most = min(least, float64(told)), max(most, float64(told))
+	for intensity := range g.sent {
+		least, most = min(least, float64(intensity)), max(most, float64(intensity))
 	}
 	for _, e := range emissions {
 		for _, p := range e.filter("electricity.carbon_intensity", "carbon_intensity.provider.name=electricity_maps", "carbon_intensity.region=STALE") {
 			assert.GreaterOrEqual(t, p.value, least)
 			assert.LessOrEqual(t, p.value, most)
-			if g.told[int(p.value)] && p.value == math.Trunc(p.value) {
+			if g.sent[int(p.value)] && p.value == math.Trunc(p.value) {
 				whole++
 			}
 		}
@@ -300,8 +302,8 @@ func (g *grid) testTold(t *testing.T, emissions []emission) {
 	assert.Greater(t, whole, 5, "intervals of one intensity alone")
 }
 
-// testStale checks that the intensity is reported as stale while the provider is away, and not when
-// it is back.
+// testStale checks that the intensity is reported as stale while the provider is down, and not
+// after it is back.
 func testStale(t *testing.T, emissions []emission, stop, back time.Time) {
 	t.Helper()
 	fresh, stale, again := 0, 0, 0
@@ -312,7 +314,7 @@ func testStale(t *testing.T, emissions []emission, stop, back time.Time) {
 			case p.at.Before(stop) && !isStale:
 				fresh++
 			case p.at.After(stop.Add(2*gridPeriod)) && p.at.Before(back):
-				assert.True(t, isStale, "%v after the provider went away", p.at.Sub(stop))
+				assert.True(t, isStale, "%v after the provider went down", p.at.Sub(stop))
 				stale++
 			case p.at.After(back) && !isStale:
 				again++
@@ -325,8 +327,8 @@ func testStale(t *testing.T, emissions []emission, stop, back time.Time) {
 	assert.Positive(t, again)
 }
 
-// testUnknown checks that emissions stand still while no intensity is known, though energy is used,
-// and go on after that.
+// testUnknown checks that emissions stop growing while there is no intensity, though energy is
+// used, and grow again afterwards.
 func testUnknown(t *testing.T, emissions []emission) {
 	active := []string{"energy.zone=package", "energy.state=active"}
 	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system.emissions", active...)
@@ -340,5 +342,5 @@ func testUnknown(t *testing.T, emissions []emission) {
 	}
 	t.Logf("%d intervals without an intensity", without)
 	assert.Greater(t, without, 2)
-	assert.Greater(t, had[len(had)-1], had[last], "emissions go on")
+	assert.Greater(t, had[len(had)-1], had[last], "emissions grow again")
 }

@@ -20,9 +20,9 @@ import (
 type guestCollector struct {
 	*guest
 	name string
-	// offset is how far the guest's clock is ahead of the test's.
+	// offset is the guest's clock less the test's.
 	offset    time.Duration
-	emissions []emission // of hardware, once it has stopped
+	emissions []emission // of hardware, after the collector has stopped
 	log       []logLine
 }
 
@@ -50,7 +50,7 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startsCollector starts a collector as root with more settings of the receiver, one a line.
+// startsCollector starts a collector as root with more receiver settings, one per line.
 func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *guestCollector {
 	t.Helper()
 	return g.startsCollectorAs(t, user{}, name, receiver...)
@@ -83,7 +83,8 @@ func (g *guest) startsCollectorAs(t *testing.T, as user, name string, receiver .
 	return c
 }
 
-// clockOffset returns how far the guest's clock is ahead, exact to half of what a call takes.
+// clockOffset returns the guest's clock less the test's, with an error of at most half a call's
+// duration.
 func (g *guest) clockOffset(t *testing.T) time.Duration {
 	t.Helper()
 	shortest, offset := time.Hour, time.Duration(0)
@@ -97,13 +98,13 @@ func (g *guest) clockOffset(t *testing.T) time.Duration {
 	return offset
 }
 
-// sent returns how many times the collector has sent figures.
+// sent returns the number of emissions.
 func (c *guestCollector) sent(t *testing.T) int {
 	t.Helper()
 	return c.counts(t, "/tmp/"+c.name+".json", `"name":"system.energy"`)
 }
 
-// emits waits for more figures.
+// emits waits for more emissions.
 func (c *guestCollector) emits(t *testing.T, more int) {
 	t.Helper()
 	want := c.sent(t) + more
@@ -122,7 +123,8 @@ func (c *guestCollector) measures(t *testing.T, more int, ids ...string) {
 	}
 }
 
-// readings returns how often a zone was reported: by its hw.id or, if it is the host's only meter, as the host.
+// readings returns how often a zone was reported: by its hw.id or, if it is the host's only meter,
+// as the host.
 func (c *guestCollector) readings(t *testing.T, id string) int {
 	t.Helper()
 	path := "/tmp/" + c.name + ".json"
@@ -147,20 +149,20 @@ func (c *guestCollector) said(t *testing.T, message string) int {
 	return c.counts(t, "/tmp/"+c.name+".log", message)
 }
 
-// says waits until the collector has logged a message more often than so many times.
+// says waits until the collector has logged a message more than before times.
 func (c *guestCollector) says(t *testing.T, message string, before int) {
 	t.Helper()
 	c.until(t, fmt.Sprintf("logs %q", message), func() bool { return c.said(t, message) > before })
 }
 
-// stops ends the collector and reads what it has sent.
+// stops ends the collector and reads its output.
 func (c *guestCollector) stops(t *testing.T) {
 	t.Helper()
 	c.call(t, "Stop", c.name, &struct{}{})
 	c.takes(t)
 }
 
-// takes reads what the collector has sent and logged, after it has stopped.
+// takes reads the emissions and the log of the collector, after it has stopped.
 func (c *guestCollector) takes(t *testing.T) {
 	t.Helper()
 	for _, e := range readEmissions(t, c.keeps(t, c.name+".json")) {
@@ -186,8 +188,8 @@ func (c *guestCollector) points(t *testing.T, id string) (points []point) {
 	return points
 }
 
-// requireEnergy compares all energy of a zone with that of the consumption, of which it is a share. Power is low when
-// the first reading and the last one are made, so that their exact times matter little.
+// requireEnergy compares the energy of a zone with a share of the consumption. Power is low at the
+// first and the last reading, so that their exact times have little effect.
 func (c *guestCollector) requireEnergy(t *testing.T, id string, consumed *consumption, share, bound float64) {
 	t.Helper()
 	points := c.points(t, id)
@@ -199,10 +201,10 @@ func (c *guestCollector) requireEnergy(t *testing.T, id string, consumed *consum
 	assert.LessOrEqual(t, off, bound, "%s by %s", id, c.name)
 }
 
-// during is a time, as numbers of emissions.
+// during is a period, in numbers of emissions.
 type during struct{ from, to int }
 
-// lasts returns the time of some emissions from now on, after one that may have begun already.
+// lasts returns the period of some emissions from now on, after an emission that may have begun.
 func (c *guestCollector) lasts(t *testing.T, emissions int) (d during) {
 	t.Helper()
 	c.emits(t, 1)
@@ -212,7 +214,7 @@ func (c *guestCollector) lasts(t *testing.T, emissions int) (d during) {
 	return d
 }
 
-// gained returns by how much a zone's energy grew in that time, in joules.
+// gained returns the growth of a zone's energy in a period, in joules.
 func (c *guestCollector) gained(id string, d during) float64 {
 	energy := totals(c.emissions, "hw.energy", "hw.id="+id)
 	if energy[len(energy)-1] == 0 {

@@ -23,12 +23,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guest is a virtual machine whose first process does what the test asks for: see guest/agent.go.
-// It ends with the test.
+// guest is a virtual machine whose first process executes calls of the test: see guest/agent.go.
+// The end of the test ends the machine.
 type guest struct {
-	dir   string // of what it sent and said, kept for inspection
+	dir   string // directory of its output, which is kept
 	calls *rpc.Client
-	ended <-chan struct{} // nil where another program runs QEMU
+	ended <-chan struct{} // nil if another program runs QEMU
 
 	socket   string // that QEMU connects the agent's serial port to
 	listener *net.UnixListener
@@ -38,12 +38,12 @@ type guest struct {
 type guestOptions struct {
 	name   string // of its directory in build/integration
 	kernel kernel
-	// files are the programs and modules of the machine by their names there, in addition to its
+	// files are the programs and modules of the machine, by their names there, in addition to its
 	// first process.
 	files map[string]string
-	// modules are the kernel's drivers that are loaded, with those that they need.
+	// modules are the kernel's drivers to load. Their dependencies are loaded as well.
 	modules []string
-	// arguments are further ones of the kernel, qemu those of QEMU.
+	// arguments are more arguments of the kernel, qemu more arguments of QEMU.
 	arguments string
 	qemu      []string
 	// inherit are files that QEMU opens as /dev/fd/3 and so on.
@@ -51,7 +51,7 @@ type guestOptions struct {
 }
 
 // command returns QEMU's command for the machine. On a busy host the kernel measures the rate of an
-// emulated TSC wrongly, so it uses another clock.
+// emulated TSC wrongly, so the machine uses another clock.
 func (o *guestOptions) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arguments := "console=ttyS0 tsc=unstable guest.agent=/dev/ttyS1"
@@ -66,7 +66,7 @@ func (o *guestOptions) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// startGuest starts a machine and returns when its first process has loaded the modules.
+// startGuest starts a machine and returns after its first process has loaded the modules.
 func startGuest(t *testing.T, o *guestOptions) *guest {
 	t.Helper()
 	cmd, g := o.command(t), newGuest(t, o.name)
@@ -83,14 +83,14 @@ func startGuest(t *testing.T, o *guestOptions) *guest {
 	return g
 }
 
-// newGuest returns a machine that is not started yet. Its serial port for the agent is to connect
-// to the socket.
+// newGuest returns a machine that is not started yet. Its serial port for the agent must connect to
+// the socket.
 func newGuest(t *testing.T, name string) *guest {
 	t.Helper()
 	g := &guest{dir: filepath.Join(cache(t), name)}
 	require.NoError(t, os.RemoveAll(g.dir))
 	require.NoError(t, os.MkdirAll(g.dir, 0o755))
-	temporary, err := os.MkdirTemp("", "guest-") // a socket's path is short
+	temporary, err := os.MkdirTemp("", "guest-") // short: the length of a socket's path is limited
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temporary)) })
 	g.socket = filepath.Join(temporary, "agent")
@@ -100,17 +100,17 @@ func newGuest(t *testing.T, name string) *guest {
 	return g
 }
 
-// console is the file of what the machine says.
+// console is the file of the machine's console output.
 func (g *guest) console() string { return filepath.Join(g.dir, "console.log") }
 
 // connects waits until the machine's first process answers.
 func (g *guest) connects(t *testing.T) {
 	t.Helper()
-	require.NoErrorf(t, g.comesUp(t, patience), "the guest comes up, what it and QEMU say is in %s", g.dir)
+	require.NoErrorf(t, g.comesUp(t, patience), "the guest comes up, its output and QEMU's are in %s", g.dir)
 }
 
-// comesUp waits for some time until the machine's first process answers. It fails if the process
-// does not.
+// comesUp waits for a time until the machine's first process answers. It returns an error after
+// that time.
 func (g *guest) comesUp(t *testing.T, within time.Duration) error {
 	t.Helper()
 	started := time.Now()
@@ -162,7 +162,7 @@ func (g *guest) try(t *testing.T, method string, argument, answer any) error {
 	return nil
 }
 
-// runs reports whether the guest has not ended.
+// runs reports whether the guest is running.
 func (g *guest) runs() bool {
 	select {
 	case <-g.ended:
@@ -172,8 +172,7 @@ func (g *guest) runs() bool {
 	}
 }
 
-// loads loads modules that are files of the guest, in order, each with its parameters after a
-// space.
+// loads loads modules from files of the guest, in order, each with its parameters after a space.
 func (g *guest) loads(t *testing.T, modules ...string) {
 	t.Helper()
 	g.call(t, "Load", modules, &struct{}{})
@@ -188,13 +187,13 @@ func (g *guest) mounts(t *testing.T, kind, source, target string, flags uintptr,
 	}{kind, source, target, options, flags}, &struct{}{})
 }
 
-// user is a user of a guest with capabilities, the zero user is root.
+// user is a user of a guest with capabilities. The zero user is root.
 type user struct {
 	id           uint32
 	capabilities []uintptr
 }
 
-// starts starts a program as root in a cgroup, in the root's if that is empty.
+// starts starts a program as root in a cgroup, or in the root cgroup if group is empty.
 func (g *guest) starts(t *testing.T, name, group string, args ...string) {
 	t.Helper()
 	g.startsAs(t, user{}, name, group, args...)
@@ -251,7 +250,7 @@ func (g *guest) reads(t *testing.T, path string) (string, error) {
 	return string(text), nil
 }
 
-// keeps copies a file of the guest's /tmp into its directory and returns the path there.
+// keeps copies a file of the guest's /tmp into the guest's directory and returns the path there.
 func (g *guest) keeps(t *testing.T, name string) string {
 	t.Helper()
 	text, err := g.reads(t, "/tmp/"+name)

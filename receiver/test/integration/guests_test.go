@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostConfig is that of a hypervisor's collector. The power of the CPUs is constant, that of the
-// memory is a counter which the test serves; the virtual machines carry the idle energy too.
+// hostConfig is the configuration of a hypervisor's collector. The power of the CPUs is constant,
+// and the test serves the counter of the memory. Virtual machines also get the idle energy.
 const hostConfig = `
 extensions:
   energyguests: {path: TREES}
@@ -63,15 +63,15 @@ func servesEnergy(t *testing.T, consumed *consumption) string {
 	return server.URL
 }
 
-// told is the energy of a virtual machine by zone kind, in microjoules.
-type told struct{ pkg, dram int64 }
+// vmEnergy is the energy of a virtual machine by zone kind, in microjoules.
+type vmEnergy struct{ pkg, dram int64 }
 
-func (a told) plus(b told) told { return told{a.pkg + b.pkg, a.dram + b.dram} }
+func (a vmEnergy) plus(b vmEnergy) vmEnergy { return vmEnergy{a.pkg + b.pkg, a.dram + b.dram} }
 
-func (a told) minus(b told) told { return told{a.pkg - b.pkg, a.dram - b.dram} }
+func (a vmEnergy) minus(b vmEnergy) vmEnergy { return vmEnergy{a.pkg - b.pkg, a.dram - b.dram} }
 
-// tree is the directory in which a virtual machine receives its energy, and the states that were
-// seen in it.
+// tree is the directory where a virtual machine receives its energy, and the states that were read
+// from it.
 type tree struct {
 	path string
 
@@ -83,10 +83,10 @@ type tree struct {
 type treeState struct {
 	generation uint64
 	epoch      string
-	energy     told
+	energy     vmEnergy
 }
 
-// watchTree creates the directory and looks into it until the test ends.
+// watchTree creates the directory and reads it until the test ends.
 func watchTree(t *testing.T, path string) *tree {
 	t.Helper()
 	require.NoError(t, os.Mkdir(path, 0o755))
@@ -107,7 +107,7 @@ func watchTree(t *testing.T, path string) *tree {
 	return w
 }
 
-// looks notes the report if it is a new one.
+// looks records the report if it is new.
 func (w *tree) looks() {
 	text, err := os.ReadFile(filepath.Join(w.path, "report.json"))
 	var report struct {
@@ -140,7 +140,7 @@ func (w *tree) all() []treeState {
 	return w.states[:len(w.states):len(w.states)]
 }
 
-// last returns the latest generation, the zero treeState before the first.
+// last returns the latest generation, or the zero treeState before the first one.
 func (w *tree) last() treeState {
 	if all := w.all(); len(all) > 0 {
 		return all[len(all)-1]
@@ -148,14 +148,15 @@ func (w *tree) last() treeState {
 	return treeState{}
 }
 
-// grows waits for so many generations more.
+// grows waits for a number of new generations.
 func (w *tree) grows(t *testing.T, more int) {
 	t.Helper()
 	want := len(w.all()) + more
 	eventually(t, "the tree "+w.path+" has new generations", func() bool { return len(w.all()) >= want })
 }
 
-// requireOneSeries checks that the generations follow each other in one epoch and that no energy goes down.
+// requireOneSeries checks that the generations follow each other in one epoch and that energy never
+// decreases.
 func (w *tree) requireOneSeries(t *testing.T) {
 	t.Helper()
 	all := w.all()
@@ -169,23 +170,23 @@ func (w *tree) requireOneSeries(t *testing.T) {
 }
 
 // microjoules returns the totals of a metric after each emission.
-func microjoules(emissions []emission, metric string, want ...string) (all []told) {
+func microjoules(emissions []emission, metric string, want ...string) (all []vmEnergy) {
 	pkg := totals(emissions, metric, append(want, "energy.zone=package")...)
 	dram := totals(emissions, metric, append(want, "energy.zone=dram")...)
 	for i := range emissions {
-		all = append(all, told{int64(math.Round(pkg[i] * 1e6)), int64(math.Round(dram[i] * 1e6))})
+		all = append(all, vmEnergy{int64(math.Round(pkg[i] * 1e6)), int64(math.Round(dram[i] * 1e6))})
 	}
 	return all
 }
 
-// attributed returns what collectors of the host, one after the other, attributed to a virtual
-// machine: all totals that they sent, each collector's on top of the last of the one before.
-func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
+// attributed returns the totals of a virtual machine that successive collectors of the host sent.
+// The totals of a collector start at the last total of the previous collector.
+func attributed(t *testing.T, uuid string, hosts ...*collector) map[vmEnergy]bool {
 	t.Helper()
-	all := map[told]bool{}
-	var before told
+	all := map[vmEnergy]bool{}
+	var before vmEnergy
 	for _, h := range hosts {
-		var last told
+		var last vmEnergy
 		for _, last = range microjoules(readEmissions(t, h.out), "vm.energy", "vm.id="+uuid) {
 			all[before.plus(last)] = true
 		}
@@ -194,14 +195,14 @@ func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
 	return all
 }
 
-// requireHosts checks that the totals of the collector are the host's: the energy that it
-// attributed, from one of several exported states on. Processes, unattributed and idle energy count
+// requireHosts checks that the totals of the collector equal the host's: the energy that the host
+// attributed since one of several exported states. Processes, unattributed and idle energy count
 // together, to the microjoule.
-func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map[told]bool, zones ...string) {
+func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map[vmEnergy]bool, zones ...string) {
 	t.Helper()
 	requireBalance(t, c.emissions, zones...)
-	sums := make([]told, len(c.emissions))
-	for _, part := range [][]told{
+	sums := make([]vmEnergy, len(c.emissions))
+	for _, part := range [][]vmEnergy{
 		microjoules(c.emissions, "process.energy"), microjoules(c.emissions, "system.unattributed.energy"),
 		microjoules(c.emissions, "system.energy", "energy.state=idle"),
 	} {
@@ -209,24 +210,24 @@ func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map
 			sums[i] = sums[i].plus(part[i])
 		}
 	}
-	different := map[told]bool{}
+	different := map[vmEnergy]bool{}
 	for _, s := range sums {
 		different[s] = true
 	}
 	assert.Greater(t, len(different), 1, "totals of %s, %s", c.name, c.dir)
 	began := slices.IndexFunc(states, func(s treeState) bool {
-		return !slices.ContainsFunc(sums, func(sum told) bool { return !host[s.energy.plus(sum)] })
+		return !slices.ContainsFunc(sums, func(sum vmEnergy) bool { return !host[s.energy.plus(sum)] })
 	})
-	require.GreaterOrEqual(t, began, 0, "%s, %s: totals that are the host's from one of its states on: %+v, the states are %+v", c.name, c.dir, sums, states)
+	require.GreaterOrEqual(t, began, 0, "%s, %s: totals that are the host's since one of its states: %+v, the states are %+v", c.name, c.dir, sums, states)
 	last := sums[len(sums)-1]
 	t.Logf("%s, %s: %d totals are the host's to the microjoule, %.6f J of package and %.6f J of dram from generation %d on",
 		filepath.Base(c.dir), c.name, len(different), float64(last.pkg)/1e6, float64(last.dram)/1e6, states[began].generation)
 	c.requireReported(t)
 }
 
-// requireTold checks that every generation of the tree has what the host attributed at some
-// collection, and that the totals of each collector of the guest are those of generations.
-func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCollector) {
+// requireGenerations checks that every generation of the tree equals a total that the host attributed, and
+// that the totals of each collector of the guest belong to generations.
+func (w *tree) requireGenerations(t *testing.T, host map[vmEnergy]bool, guests ...*guestCollector) {
 	t.Helper()
 	w.requireOneSeries(t)
 	for _, s := range w.all() {
@@ -237,7 +238,7 @@ func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCol
 	}
 }
 
-// requireReported checks that all energy says that it was reported, and is counted by what the hypervisor reported.
+// requireReported checks that all energy has the method "reported".
 func (c *guestCollector) requireReported(t *testing.T) {
 	t.Helper()
 	for _, e := range c.emissions {
@@ -249,16 +250,16 @@ func (c *guestCollector) requireReported(t *testing.T) {
 	}
 }
 
-// toldMachine is a machine of libvirt with a directory in which it receives its energy.
-type toldMachine struct {
+// sharedMachine is a machine of libvirt with a directory where it receives its energy.
+type sharedMachine struct {
 	machine
 	*guest
 	tree    *tree
 	modules []string
 }
 
-// defines makes a machine known to libvirt.
-func (l *libvirt) defines(t *testing.T, m *toldMachine, k kernel, initramfs string) {
+// defines defines a machine in libvirt.
+func (l *libvirt) defines(t *testing.T, m *sharedMachine, k kernel, initramfs string) {
 	t.Helper()
 	devices := fmt.Sprintf(`<serial type='file'><source path='%s'/><target port='0'/></serial>
     <serial type='unix'><source mode='connect' path='%s'/><target port='1'/></serial>
@@ -271,8 +272,8 @@ func (l *libvirt) defines(t *testing.T, m *toldMachine, k kernel, initramfs stri
 	t.Cleanup(func() { l.virsh(t, "undefine", m.name) })
 }
 
-// measures waits until a machine that was started is up, and starts a load and a collector there.
-func (m *toldMachine) measures(t *testing.T, name, source string) *guestCollector {
+// measures waits until a started machine is up, and starts a load and a collector there.
+func (m *sharedMachine) measures(t *testing.T, name, source string) *guestCollector {
 	t.Helper()
 	m.connects(t)
 	m.loads(t, m.modules...)
@@ -308,9 +309,9 @@ func sharedDirectory(t *testing.T) string {
 	return dir
 }
 
-// Two machines of libvirt read what the host's collector attributed to them. One is stopped and
-// started, the other paused, and the host's collector is stopped for a while.
-func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
+// Two machines of libvirt read the energy that the host's collector attributed to them. One is
+// stopped and started, the other paused, and the host's collector is stopped for a while.
+func TestLibvirtMachinesReceiveTheirEnergy(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.1.", "amd64")
 	files := guestPrograms(t)
@@ -323,13 +324,13 @@ func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	config := configOfHost(t, shared)
 	host := runCollector(t, "host-1", config)
 
-	all := []*toldMachine{
+	all := []*sharedMachine{
 		{machine: machine{name: "paused", uuid: "7b1e54c6-0a3d-4f92-8c57-d96e2f41b083"}},
 		{machine: machine{name: "restarted", uuid: "c25f80d9-6e17-4ba4-9f38-15a7e60d3c72"}},
 	}
 	paused, restarted := all[0], all[1]
 	for _, m := range all {
-		m.guest, m.tree, m.modules = newGuest(t, "told-"+m.name), watchTree(t, filepath.Join(shared, m.name)), modules
+		m.guest, m.tree, m.modules = newGuest(t, "energy-"+m.name), watchTree(t, filepath.Join(shared, m.name)), modules
 		l.defines(t, m, k, initramfs)
 		t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
 		l.virsh(t, "start", m.name)
@@ -343,7 +344,7 @@ func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	l.virsh(t, "destroy", restarted.name)
 	l.virsh(t, "start", restarted.name)
 	l.virsh(t, "suspend", paused.name)
-	paused.tree.grows(t, 2) // the generation in which it was suspended, and one after it
+	paused.tree.grows(t, 2) // the generation during which it was suspended, and one more
 	before := paused.tree.last()
 	second := restarted.measures(t, "second", "procfs")
 	second.emits(t, 5)
@@ -365,8 +366,8 @@ func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	paused.tree.grows(t, 2)
 	again.stop(t)
 
-	paused.tree.requireTold(t, attributed(t, paused.uuid, host, again), steady)
-	restarted.tree.requireTold(t, attributed(t, restarted.uuid, host, again), first, second)
+	paused.tree.requireGenerations(t, attributed(t, paused.uuid, host, again), steady)
+	restarted.tree.requireGenerations(t, attributed(t, restarted.uuid, host, again), first, second)
 	assert.Greater(t, after.generation, before.generation+3, "generations of a paused machine")
 	grown := after.energy.minus(before.energy)
 	t.Logf("while it was paused the machine had %.6f J of package in %d generations", float64(grown.pkg)/1e6, after.generation-before.generation)
@@ -394,7 +395,7 @@ func TestEnergyBy9PAndVirtiofs(t *testing.T) {
 		filepath.Join(cache(t), "virtiofsd.log"))
 	eventually(t, "virtiofsd listens", func() bool { _, err := os.Stat(socket); return err == nil })
 	g := startGuest(t, &guestOptions{
-		name: "told-" + m.name, kernel: k, files: guestPrograms(t), modules: sharedModules,
+		name: "energy-" + m.name, kernel: k, files: guestPrograms(t), modules: sharedModules,
 		qemu: []string{
 			"-name", "guest=" + m.name, "-uuid", m.uuid,
 			"-machine", "memory-backend=memory", "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
@@ -414,5 +415,5 @@ func TestEnergyBy9PAndVirtiofs(t *testing.T) {
 	}
 	g.powersOff(t)
 	host.stop(t)
-	w.requireTold(t, attributed(t, m.uuid, host), collectors...)
+	w.requireGenerations(t, attributed(t, m.uuid, host), collectors...)
 }

@@ -46,8 +46,8 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// built returns a program that a target of make writes below build/, or the one that a variable of
-// the environment names.
+// built returns a program that a target of make writes below build/, or the program that an
+// environment variable names.
 func built(t *testing.T, target, program, variable string) string {
 	t.Helper()
 	path := cmp.Or(os.Getenv(variable), filepath.Join("../../../build", program))
@@ -90,20 +90,20 @@ func build(t *testing.T, name string) string {
 	return buildFor(t, runtime.GOARCH, name)
 }
 
-// buildFor compiles a program of this directory statically for a processor.
+// buildFor compiles a program of this directory statically for an architecture.
 func buildFor(t *testing.T, processor, name string) string {
 	t.Helper()
 	return compiled(t, processor, "go", "build", "./"+name)
 }
 
-// buildTests compiles the tests of a package of the module, named by its path there, statically.
+// buildTests compiles the tests of a package statically. path is the package's path in the module.
 func buildTests(t *testing.T, path string) string {
 	t.Helper()
 	return compiled(t, runtime.GOARCH, "go", "test", "-c", "../../../"+path)
 }
 
-// compiled runs a command of go that compiles a package, its last argument, and returns the
-// program's path.
+// compiled runs a go command that compiles a package, the last argument, and returns the path of
+// the program.
 func compiled(t *testing.T, processor string, args ...string) string {
 	t.Helper()
 	last := len(args) - 1

@@ -24,8 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// keplerGPULabels are the labels of Kepler's metrics of GPUs, in the order of their names, but gpu,
-// the index of the GPU.
+// keplerGPULabels are the labels of Kepler's metrics of GPUs, sorted by name, without gpu, the
+// index of the GPU.
 var keplerGPULabels = map[string]string{
 	"kepler_node_gpu_info":                "gpu_name gpu_uuid node_name vendor",
 	"kepler_node_gpu_joules_total":        "gpu_name gpu_uuid node_name vendor",
@@ -42,7 +42,7 @@ var keplerGPULabels = map[string]string{
 	"kepler_pod_gpu_watts":                "node_name pod_id pod_name pod_namespace state",
 }
 
-// The configuration that emits Kepler's metrics is given what the receiver emits of a node with a GPU.
+// The configuration that emits Kepler's metrics gets the receiver's metrics of a node with a GPU.
 func TestGPUsHaveKeplersNames(t *testing.T) {
 	need(t)
 	program := kubernetesBinary(t)
@@ -58,7 +58,7 @@ service: {pipelines: {metrics: {receivers: [otlp]}}}
 	c.ended = startDaemon(t, c.cmd, c.log)
 
 	for _, request := range record(t, time.Now(), 3*feedInterval, simulatedCluster()[0]) {
-		eventually(t, "the collector takes metrics", func() bool {
+		eventually(t, "the collector accepts metrics", func() bool {
 			require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
 			_, err := series.Export(t.Context(), http.DefaultClient, "http://"+into+"/v1/metrics", request)
 			return err == nil

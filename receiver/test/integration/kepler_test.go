@@ -23,8 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keplerSettings are the settings that differ from the shipped configuration. The names of a container and its pod,
-// which k8s_attributes finds on a cluster, are set on all resources: only containers and pods may use them.
+// keplerSettings are the settings that differ from the shipped configuration. The names of a
+// container and its pod, which k8s_attributes adds on a cluster, are set on all resources: only
+// containers and pods may use them.
 const keplerSettings = `
 receivers:
   energy: {root_path: ROOT, meters: {use: [powercap]}, collection_interval: 1s, initial_delay: 0s}
@@ -58,10 +59,11 @@ var keplerQueries = []string{
 }
 
 // The variables and the panels' expressions of Kepler's default dashboard, "Kepler Dashboard":
-// compose/default/grafana/dashboards/latest/dashboard.json in github.com/sustainable-computing-io/kepler at 905238ac.
+// compose/default/grafana/dashboards/latest/dashboard.json in
+// github.com/sustainable-computing-io/kepler at 905238ac.
 
-// keplerVariables are the variables of the dashboard: the values of a label in a query's result. A variable comes after
-// those that it depends on.
+// keplerVariables are the variables of the dashboard: the values of a label in a query's result. A
+// variable follows the variables that it depends on.
 var keplerVariables = []struct {
 	name, query, label string
 	all                bool // the value All is allowed
@@ -129,7 +131,7 @@ const (
 	keplerVM        = "0e9d7a6f-5c4b-4a29-98f7-e6d5c4b3a291"
 )
 
-// The configuration that emits Kepler's metrics, with a Prometheus that scrapes it as it scraped Kepler.
+// A Prometheus scrapes the configuration that emits Kepler's metrics in the same way as Kepler.
 func TestKeplersQueries(t *testing.T) {
 	need(t)
 	program := kubernetesBinary(t)
@@ -188,13 +190,13 @@ func TestKeplersQueries(t *testing.T) {
 
 	await(`kepler_process_cpu_joules_total{exe="",type="regular",comm=~"(kworker|ksoftirqd|rcu_).*"}`)
 
-	eventually(t, "active and idle are the node in a scrape, unless it came while the exporter was given the next collection", func() bool {
+	eventually(t, "active and idle add up to the node, except in a scrape during an update of the exporter", func() bool {
 		both := query(`kepler_node_cpu_active_joules_total + ignoring() kepler_node_cpu_idle_joules_total - ignoring() kepler_node_cpu_joules_total`)
 		require.Len(t, both, len(simulatedZones))
 		return !slices.ContainsFunc(both, func(s promSeries) bool { return math.Abs(s.samples[0].value) > 1e-6 })
 	})
 	for zone, watts := range map[string]float64{"package": pipelinePower["intel-rapl:0"], "dram": pipelinePower["intel-rapl:0:0"]} {
-		// The median, because a scan that is late by a tenth of a second has an error of that size.
+		// The median, because a scan that is late by 0.1 s has an error of that size.
 		got := p.value(t, time.Now(), fmt.Sprintf(`quantile_over_time(0.5, kepler_node_cpu_watts{zone=%q}[1m])`, zone))
 		t.Logf("%s: %.2f W, truly %.0f W", zone, got, watts)
 		assert.InEpsilon(t, watts, got, 0.05, zone)
@@ -207,10 +209,10 @@ func TestKeplersQueries(t *testing.T) {
 	require.NoError(t, short.Process.Kill())
 	_ = short.Wait()
 	ended := time.Now()
-	eventually(t, "two collections have been made and scraped since it ended", func() bool {
+	eventually(t, "two collections are made and scraped after it ended", func() bool {
 		return len(p.samples(t, `up{job="kepler"}`, ended.Add(3*time.Second), time.Now())) > 0
 	})
-	assert.Empty(t, query(watts), "the power of what ended is gone, with the scrape configuration that Kepler had")
+	assert.Empty(t, query(watts), "no power of the exited process, with the scrape configuration of Kepler")
 	joules := func(state string) []promSeries {
 		return query(fmt.Sprintf(`kepler_process_cpu_joules_total{pid="%d",zone="package",state=%q}`, short.Process.Pid, state))
 	}
@@ -218,11 +220,12 @@ func TestKeplersQueries(t *testing.T) {
 	require.Len(t, final, 1)
 	require.Len(t, terminated, 1)
 	assert.InDelta(t, final[0].samples[0].value, terminated[0].samples[0].value, 0, "the final energy")
-	assert.Empty(t, query(`kepler_vm_cpu_joules_total{state="terminated"}`), "the virtual machine runs")
+	assert.Empty(t, query(`kepler_vm_cpu_joules_total{state="terminated"}`), "the virtual machine is running")
 }
 
-// testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All if allowed. Every
-// variable must have a value, every panel must show data, and every label shown must be present.
+// testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All
+// if allowed. Every variable must have a value, every panel must show data, and every label shown
+// must be present.
 func testKeplersDashboard(t *testing.T, query func(string) []promSeries) {
 	var one, all []string // arguments of strings.NewReplacer
 	for _, v := range keplerVariables {
@@ -254,7 +257,8 @@ func testKeplersDashboard(t *testing.T, query func(string) []promSeries) {
 	t.Logf("%d variables and %d expressions, with %v", len(keplerVariables), len(keplerPanels), one)
 }
 
-// cpuLabels are the labels of kepler_node_cpu_info for which /proc/cpuinfo has a value here.
+// cpuLabels are the labels of kepler_node_cpu_info that have a value in this machine's
+// /proc/cpuinfo.
 func cpuLabels() []string {
 	labels := []string{"processor"}
 	text, _ := os.ReadFile("/proc/cpuinfo")
@@ -268,8 +272,8 @@ func cpuLabels() []string {
 	return labels
 }
 
-// startKeplerLoads starts a plain process, one in a pod's container and one that is a virtual machine. It returns their
-// executables.
+// startKeplerLoads starts a plain process, a process in a pod's container and a virtual machine. It
+// returns their executables.
 func startKeplerLoads(t *testing.T) (load string) {
 	t.Helper()
 	load = build(t, "load")
@@ -280,7 +284,8 @@ func startKeplerLoads(t *testing.T) (load string) {
 	inContainer.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd()), Pdeathsig: syscall.SIGTERM}
 	startDaemonKeeping(t, inContainer)
 
-	// A virtual machine is recognized by its program's name. This one has QEMU's arguments and runs a shell.
+	// A virtual machine is recognized by its program's name. This process has QEMU's arguments and
+	// runs a shell.
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)
 	text, err := os.ReadFile(shell)
@@ -291,7 +296,7 @@ func startKeplerLoads(t *testing.T) (load string) {
 	return load
 }
 
-// startDaemonKeeping starts a daemon like startDaemon, which overwrites SysProcAttr.
+// startDaemonKeeping starts a daemon like startDaemon, but keeps its SysProcAttr.
 func startDaemonKeeping(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, cmd.Start())
@@ -301,8 +306,8 @@ func startDaemonKeeping(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// podCgroup makes the cgroup of a container in the v2 hierarchy as a kubelet with containerd does. It is removed at the
-// end of the test.
+// podCgroup makes the cgroup of a container in the v2 hierarchy, like a kubelet with containerd. It
+// is removed at the end of the test.
 func podCgroup(t *testing.T) *os.File {
 	t.Helper()
 	mount := "/sys/fs/cgroup"
@@ -333,7 +338,7 @@ func podCgroup(t *testing.T) *os.File {
 	return group
 }
 
-// freeEndpoint returns an unused port of loopback.
+// freeEndpoint returns an unused port on loopback.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -24,8 +24,8 @@ type kernel struct {
 	root                  string // directory of the unpacked packages
 }
 
-// guestKernel unpacks a kernel and its modules, once. The version is the beginning of its release, "6.18.". The test is
-// skipped if it was not downloaded.
+// guestKernel unpacks a kernel and its modules, once. The version is the beginning of its release,
+// "6.18.". The test is skipped if the kernel was not downloaded.
 func guestKernel(t *testing.T, version, architecture string) kernel {
 	t.Helper()
 	if architecture == "amd64" && runtime.GOARCH != architecture {
@@ -63,7 +63,8 @@ func (k kernel) qemu(t *testing.T) string {
 	return program(t, "qemu-system-x86_64", "qemu-system-x86")
 }
 
-// unpackHeaders unpacks the files that modules are built with, once. The test is skipped if a file was not downloaded.
+// unpackHeaders unpacks the files for building modules, once. The test is skipped if a file was not
+// downloaded.
 func (k kernel) unpackHeaders(t *testing.T) {
 	t.Helper()
 	ready := filepath.Join(k.root, "headers-ready")
@@ -100,13 +101,13 @@ func (k kernel) buildModule(t *testing.T, dir, name string) string {
 	t.Helper()
 	k.unpackHeaders(t)
 	program(t, "make", "make")
-	compiler := "gcc-12" // the one that built the kernel
+	compiler := "gcc-12" // the kernel's compiler
 	if _, err := exec.LookPath(compiler); err != nil {
 		compiler = filepath.Base(program(t, "gcc", "gcc"))
 	}
 	out := t.TempDir()
 	require.NoError(t, os.CopyFS(out, os.DirFS(dir)))
-	// Type information for BPF needs pahole, and nothing here needs it.
+	// Type information for BPF requires pahole, and is not used here.
 	run(t, exec.Command("make", "-C", k.headers(), "M="+out, "CC="+compiler, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"))
 	return filepath.Join(out, name+".ko")
 }
@@ -124,9 +125,8 @@ func (k kernel) modules(t *testing.T) map[string]string {
 	return available
 }
 
-// addModules adds kernel modules, and those that they need, to the files of an initial file system.
-// It returns their paths there in the order in which they can be loaded. A module of a name that
-// the kernel has not as a file is taken to be built in.
+// addModules adds kernel modules, and their dependencies, to the files of an initial file system.
+// It returns their paths there in the order of loading. A module without a file is built in.
 func (k kernel) addModules(t *testing.T, files map[string]string, names ...string) []string {
 	t.Helper()
 	available := k.modules(t)
@@ -151,7 +151,7 @@ func (k kernel) addModules(t *testing.T, files map[string]string, names ...strin
 	return order
 }
 
-// decompressed returns the path of a module that is decompressed.
+// decompressed returns the path of a decompressed module.
 func decompressed(t *testing.T, path string) string {
 	t.Helper()
 	plain, compressed := strings.CutSuffix(path, ".xz")
@@ -164,7 +164,7 @@ func decompressed(t *testing.T, path string) string {
 	return plain
 }
 
-// dependencies returns the modules that a module needs, as it says itself.
+// dependencies returns the modules that a module needs, by its own information.
 func dependencies(t *testing.T, module string) []string {
 	t.Helper()
 	file, err := elf.Open(module)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the components of a Kubernetes node, once, and tests the DaemonSet and the chart of deploy/ on it. A test that lacks
-# something is skipped with the reason. Fails if a test fails, or if none ran.
+# Builds the components of a Kubernetes node, once, and tests the DaemonSet and the chart of deploy/ on
+# it. A test without its requirements is skipped with the reason. Fails if a test fails, or if no test ran.
 #
 #   RUN=Manifests       only the tests that match; all have Kubernetes in their names
 #   BUILD_ONLY=1        builds and runs nothing
@@ -36,8 +36,8 @@ installs() {
 	test -z "$own" || rm -f "$policy"
 }
 
-# Kubernetes builds from its published modules: its own go.mod pins everything, but looks for its libraries in a
-# directory that the module does not hold.
+# Kubernetes builds from its published modules: its go.mod pins all dependencies, but looks for its
+# libraries in a directory that the module does not contain.
 builds_kubernetes() {
 	local program missing=()
 	for program in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do

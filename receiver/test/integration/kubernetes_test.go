@@ -38,7 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cluster is a control plane and a node. Pods use the node's network, so everything listens on
+// cluster is a control plane and a node. Pods use the node's network, so all programs listen on
 // loopback.
 type cluster struct {
 	dir, programs string
@@ -59,7 +59,7 @@ const (
 	kubeletToken = "kubelet"
 )
 
-// kubernetesLoad is a container with a known load, and its CPU time as the node reports it.
+// kubernetesLoad is a container with a given load, and its CPU time by the node.
 type kubernetesLoad struct {
 	pod, container, load string
 
@@ -67,8 +67,8 @@ type kubernetesLoad struct {
 	byKubelet float64 // seconds of CPU time
 }
 
-// A real API server accepts the shipped manifests, and their pod on a real kubelet measures, names and sends the node's
-// workloads.
+// A real API server accepts the shipped manifests. Their pod on a real kubelet measures the node's
+// workloads and sends their energy and names.
 func TestKubernetesDaemonSet(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)
@@ -80,7 +80,7 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	k.importImage(t, loadImage(t))
 	k.startNode(t)
 
-	// The manifests as shipped. A namespace must exist before objects in it are admitted.
+	// The manifests are shipped unchanged. A namespace must exist before its objects are accepted.
 	k.kubectl(t, "", "apply", "-f", shipped(t, "kubernetes", "namespace.yaml"))
 	said := k.kubectl(t, "", "apply", "--dry-run=server", "-k", shipped(t, "kubernetes"))
 	assert.Contains(t, said, "daemonset.apps/otelcol-energy created (server dry run)")
@@ -107,14 +107,14 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	for _, l := range loads {
 		k.countByKubelet(t, l, done)
 	}
-	gateway.waitFor(t, "the loads' last figures", func(all []emission) bool {
+	gateway.waitFor(t, "the loads' final values", func(all []emission) bool {
 		return len(all) > 0 && all[len(all)-1].at().After(done.Add(2*time.Second))
 	})
 	emissions := gateway.emissions(t)
 	log := k.podLog(t, energySpace, daemonPod, "otelcol-energy")
 	require.NoError(t, os.WriteFile(filepath.Join(cache(t), "kubernetes", "collector.log"), []byte(log), 0o600))
 	t.Logf("CPU times: %s", regexp.MustCompile(`"source": "[^"]*"(, "rejected": "[^"]*")?`).FindString(log))
-	assert.NotContains(t, log, "forbidden", "what the API server refused")
+	assert.NotContains(t, log, "forbidden", "requests that the API server refused")
 	requireBalance(t, emissions, "package")
 
 	for _, l := range loads {
@@ -131,8 +131,8 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	requireSameRate(t, emissions, members)
 }
 
-// testNames checks that every figure of a pod has the names that the API server knows, from the
-// first one on, a container's its own, and that every figure has the node's name.
+// testNames checks that every point of a pod, from the first one on, has the names of the API
+// server, that a container has its own name, and that every point has the node's name.
 func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podUIDs []string, daemonPod string) {
 	t.Helper()
 	containers, pods, processes := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -141,7 +141,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 			require.Equal(t, nodeName, p.attributes["k8s.node.name"], "%s %v", p.metric, p.attributes)
 			require.Equal(t, nodeName, p.attributes["host.name"], "%s %v", p.metric, p.attributes)
 			if !slices.Contains(podUIDs, p.attributes["k8s.pod.uid"]) {
-				continue // unattributed, or of another pod of this machine
+				continue // unattributed, or another pod of this machine
 			}
 			pod := p.attributes["k8s.pod.name"]
 			i := slices.IndexFunc(loads, func(l *kubernetesLoad) bool { return l.id == p.attributes["container.id"] })
@@ -173,10 +173,11 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 				}
 			case "process.energy":
 				if i >= 0 {
-					// Children of other pods may end before their executable is read. Before runc executes
-					// the container's program, it runs from a detached mount, whose path is "/".
+					// Children of other pods may end before their executable is read. Before runc
+					// executes the container's program, runc runs from a detached mount with the
+					// path "/".
 					if pod == webPod && p.attributes["process.executable.path"] != "/" {
-						require.Equal(t, "/load", p.attributes["process.executable.path"], "which CAP_SYS_PTRACE shows")
+						require.Equal(t, "/load", p.attributes["process.executable.path"], "readable with CAP_SYS_PTRACE")
 					}
 					processes[loads[i].container] = true
 				}
@@ -188,7 +189,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 	assert.Equal(t, map[string]bool{webPod: true, "forks": true, daemonPod: true}, pods)
 }
 
-// kubernetesPrograms is the directory in which `make integration RUN=Kubernetes` builds the programs.
+// kubernetesPrograms is the directory where `make integration RUN=Kubernetes` builds the programs.
 func kubernetesPrograms(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(cache(t), "kubernetes", "bin")
@@ -243,7 +244,7 @@ func loadImage(t *testing.T) (path string) {
 	return path
 }
 
-// freePort returns an unused port of loopback.
+// freePort returns an unused port on loopback.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -256,7 +257,7 @@ func freePort(t *testing.T) string {
 // containerd.
 func startCluster(t *testing.T, programs string) *cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k8s-") // short, as the paths of sockets are limited
+	dir, err := os.MkdirTemp("", "k8s-") // short: the length of a socket's path is limited
 	require.NoError(t, err)
 	k := &cluster{
 		dir: dir, programs: programs, etcd: "127.0.0.1:" + freePort(t), api: "127.0.0.1:" + freePort(t),
@@ -317,7 +318,7 @@ state = "DIR/containerd-state"
 	eventually(t, "containerd answers", func() bool {
 		return exec.Command("ctr", "--address="+k.containerd, "version").Run() == nil
 	})
-	t.Cleanup(func() { // before containerd ends, so that no sandbox outlives it
+	t.Cleanup(func() { // before containerd ends, so that no sandbox is left
 		k.endPods(t)
 	})
 	return k
@@ -373,7 +374,7 @@ current-context: x
 `, k.api, k.path("tls.crt"), token)), 0o600))
 }
 
-// kubectl runs a command, with an object as its standard input.
+// kubectl runs a command with an object as its standard input.
 func (k *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(k.programs, "kubectl"), append([]string{"--kubeconfig=" + k.kubeconfig}, args...)...)
@@ -428,7 +429,7 @@ syncFrequency: 1s
 `))
 	ended := k.daemon(t, "kubelet", filepath.Join(k.programs, "kubelet"), "--config="+k.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
 		"--root-dir="+k.path("kubelet"), "--cert-dir="+k.path("pki"), "--hostname-override="+nodeName)
-	eventually(t, "the node is there", func() bool {
+	eventually(t, "the node is registered", func() bool {
 		select {
 		case <-ended:
 			t.Skipf("lacks a machine that the kubelet runs on: %s", lastLine(k.log("kubelet")))
@@ -445,7 +446,7 @@ syncFrequency: 1s
 	})
 }
 
-// removeLogLinks removes the links that the kubelet makes in a directory that cannot be configured.
+// removeLogLinks removes the kubelet's links to logs. Their directory cannot be configured.
 func removeLogLinks(t *testing.T, to string) {
 	t.Helper()
 	const dir = "/var/log/containers"
@@ -483,8 +484,8 @@ func (k *cluster) endPods(t *testing.T) {
 
 type object = map[string]any
 
-// adapt writes a kustomization that adapts the DaemonSet in all.yaml to this cluster, which has no
-// pod network and no sensor, and returns its directory.
+// adapt writes a kustomization that adapts the DaemonSet in all.yaml to this cluster, without a pod
+// network and a sensor, and returns its directory.
 func (k *cluster) adapt(t *testing.T, endpoint string) (dir string) {
 	t.Helper()
 	health := freePort(t)
@@ -494,7 +495,7 @@ func (k *cluster) adapt(t *testing.T, endpoint string) (dir string) {
 	patch["spec"] = object{"template": object{"spec": object{
 		"hostNetwork": true,
 		"volumes": []object{
-			{"name": "var-log-pods", "hostPath": object{"path": k.path("logs")}}, // the kubelet's podLogsDir here
+			{"name": "var-log-pods", "hostPath": object{"path": k.path("logs")}}, // podLogsDir of this kubelet
 			{"name": "state", "hostPath": object{"path": t.TempDir()}},
 		},
 		"containers": []object{{
@@ -553,7 +554,7 @@ func (k *cluster) create(t *testing.T, o object) {
 	k.kubectl(t, string(text), "create", "-f", "-")
 }
 
-// podUIDs returns the UIDs of all pods that the API server knows.
+// podUIDs returns the UIDs of all pods of the API server.
 func (k *cluster) podUIDs(t *testing.T) []string {
 	t.Helper()
 	uids := strings.Fields(k.kubectl(t, "", "get", "pods", "--all-namespaces", "-o", "jsonpath={.items[*].metadata.uid}"))
@@ -597,7 +598,8 @@ func (k *cluster) waitRunning(t *testing.T, namespace, name string) {
 	})
 }
 
-// startLoads starts a pod for each name. A name like that of a Deployment's pod gets such an owner.
+// startLoads starts a pod for each name. A pod with a name like a Deployment's gets a ReplicaSet as
+// its owner.
 func (k *cluster) startLoads(t *testing.T, loads []*kubernetesLoad) {
 	t.Helper()
 	containers := map[string][]any{}
@@ -636,7 +638,8 @@ func (k *cluster) startLoads(t *testing.T, loads []*kubernetesLoad) {
 	}
 }
 
-// podLog returns the log of a pod's container, or of all its containers if none is named.
+// podLog returns the log of a pod's container, or the logs of all its containers if container is
+// empty.
 func (k *cluster) podLog(t *testing.T, namespace, pod, container string) string {
 	t.Helper()
 	var all strings.Builder
@@ -656,12 +659,14 @@ func (l *kubernetesLoad) waitDone(t *testing.T, k *cluster) {
 	})
 }
 
-// countByKubelet reads the CPU time that the kubelet's cAdvisor reports of a container, from after the load was done.
+// countByKubelet reads the CPU time of a container from the kubelet's cAdvisor, as of a time after
+// the load was done.
 func (k *cluster) countByKubelet(t *testing.T, l *kubernetesLoad, done time.Time) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // self-signed
 	defer client.CloseIdleConnections()
-	// cAdvisor knows containers by their cgroups here: for names it would ask a containerd at the default address.
+	// cAdvisor here identifies containers by their cgroups. For names it would query a containerd
+	// at the default address.
 	line := regexp.MustCompile(`(?m)^container_cpu_usage_seconds_total\{.*id="/kubepods/[^"]*/` + l.id + `".*\} (\S+) (\d+)$`)
 	eventually(t, "the kubelet has counted "+l.container, func() bool {
 		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+k.kubelet+"/metrics/cadvisor", nil)
@@ -718,7 +723,7 @@ func (k *cluster) testGrants(t *testing.T, daemonPod string) {
 	}
 }
 
-// gateway receives what the DaemonSet's collectors send.
+// gateway receives the metrics of the DaemonSet's collectors.
 type gateway struct {
 	endpoint, out string
 }

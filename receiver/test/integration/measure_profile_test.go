@@ -61,7 +61,7 @@ func TestMeasureEnergyByFunction(t *testing.T) {
 			sampled := by[c.three] + by[c.one]
 			share := float64(by[c.three]) / float64(sampled)
 			deviation := math.Sqrt(0.75 * 0.25 / (97 * m.CPUSeconds * float64(sampled) / float64(all)))
-			t.Logf("%d µJ = the command's; %.1f %% of %.1f s in three, 75 ± %.1f %% expected; %.1f %% not sampled; known %v after the end",
+			t.Logf("%d µJ = the command's; %.1f %% of %.1f s in three, 75 ± %.1f %% expected; %.1f %% not sampled; written %v after the end",
 				all, 100*share, m.CPUSeconds, 100*deviation, 100*float64(by["[not sampled]"])/float64(all), after)
 			assert.InDelta(t, 0.75, share, 3*deviation)
 			assert.Less(t, after, 5*time.Second)
@@ -69,7 +69,8 @@ func TestMeasureEnergyByFunction(t *testing.T) {
 	}
 }
 
-// energyByFunction returns the energy of a profile in µJ, and that of its functions with their callees.
+// energyByFunction returns the energy of a profile in µJ: the total, and by function with its
+// callees.
 func energyByFunction(t *testing.T, path string) (all int64, by map[string]int64) {
 	t.Helper()
 	file, err := os.Open(path)

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured is the output of `energy measure --json`, as far as these tests read it.
+// measured has the values of the output of `energy measure --json` that these tests read.
 type measured struct {
 	Started       time.Time `json:"started"`
 	ExitStatus    int       `json:"exit_status"`
@@ -58,10 +58,10 @@ type measured struct {
 }
 
 // straight is the configuration of a receiver whose power model is a straight line from 20 to 120
-// W: by any other curve, the joules of a CPU second depend on how busy the machine is.
+// W. With any other curve, the joules of a CPU second would depend on the machine's load.
 const straight, straightWatts = "model: {points: [{utilization: 0, power: 20}, {utilization: 1, power: 120}]}\n", 100
 
-// straightModel returns the path of a file with that configuration, which every user can read.
+// straightModel returns the path of a file with that configuration. All users can read the file.
 func straightModel(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "measure-") // t.TempDir is for root only
@@ -73,7 +73,7 @@ func straightModel(t *testing.T) string {
 	return path
 }
 
-// byCurve returns the joules of seconds of CPU time.
+// byCurve returns the joules of seconds of CPU time under that model.
 func byCurve(t *testing.T, cpuSeconds float64) float64 {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/stat")
@@ -81,8 +81,8 @@ func byCurve(t *testing.T, cpuSeconds float64) float64 {
 	return straightWatts * cpuSeconds / float64(strings.Count(string(stat), "\ncpu"))
 }
 
-// measureCommand returns the command `energy measure` by that model with further arguments, whose
-// result is in a file as JSON.
+// measureCommand returns a command `energy measure` with that model and further arguments. It
+// writes its result to a file as JSON.
 func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {
 	t.Helper()
 	result = filepath.Join(t.TempDir(), "result.json")
@@ -153,9 +153,9 @@ func (m *measured) requireSums(t *testing.T) {
 	require.InDelta(t, m.CPUSeconds, cpu, 1e-6, "CPU time of samples")
 }
 
-// buildScript builds a package of this project and what it imports, and then two packages without
-// inlining, in a phase each. It prints its cgroups, the CPU time of each build, and at the end that
-// of the shell and of all its children.
+// buildScript builds a package of this project with its imports, and then two packages without
+// inlining, each in its own phase. It prints its cgroups, the CPU time of each build, and at the
+// end the CPU time of the shell and of all its children.
 const buildScript = `
 set -e
 energy phase begin build
@@ -170,7 +170,7 @@ energy phase end
 times
 `
 
-// A real build has the joules that the machine's curve says for its CPU time, whatever else runs.
+// The joules of a real build agree with its CPU time under the machine's curve, at any other load.
 func TestMeasureRealBuild(t *testing.T) {
 	need(t)
 	bash := program(t, "bash", "bash")
@@ -193,8 +193,8 @@ func TestMeasureRealBuild(t *testing.T) {
 	}
 }
 
-// withoutTelemetry returns a configuration directory with which go starts no process of its own for
-// its telemetry, which no process would wait for.
+// withoutTelemetry returns a configuration directory that disables go's telemetry. Its process
+// would have no parent that waits for it.
 func withoutTelemetry(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -203,7 +203,7 @@ func withoutTelemetry(t *testing.T) string {
 	return dir
 }
 
-// testBuild compares the joules of a build with those of the CPU time that its shell reports.
+// testBuild compares the joules of a build with the CPU time that its shell reports.
 func testBuild(t *testing.T, m *measured, printed string) {
 	t.Helper()
 	all := 0.0
@@ -242,7 +242,7 @@ func testBuild(t *testing.T, m *measured, printed string) {
 	}
 }
 
-// after returns the rest of the line of a text that begins with a word, "" if there is none.
+// after returns the rest of the line that begins with a word, or "" without such a line.
 func after(text, word string) string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, word); ok {
@@ -252,7 +252,7 @@ func after(text, word string) string {
 	return ""
 }
 
-// testCgroupIsGone checks that the command ran in a cgroup of its own, and that it was removed.
+// testCgroupIsGone checks that the command ran in its own cgroup, and that the cgroup was removed.
 func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 	t.Helper()
 	group := after(printed, "cgroup ")
@@ -270,7 +270,7 @@ func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 	}
 }
 
-// A user without privileges has no cgroup, and the same joules by the times of children.
+// A user without privileges gets no cgroup, and the same joules from the times of children.
 func TestMeasureAsAUser(t *testing.T) {
 	need(t)
 	model := straightModel(t)
@@ -294,9 +294,9 @@ func TestMeasureAsAUser(t *testing.T) {
 	testKnownTime(t, m, 1)
 }
 
-// testKnownTime checks the joules of a command that used a known CPU time, and more while it began
-// and ended: on a busy virtual machine also what the host took meanwhile. So they are compared with
-// the CPU time that was measured, and that with the known.
+// testKnownTime checks the joules of a command that uses seconds of CPU time. The command uses more
+// while it begins and ends, and on a busy virtual machine also CPU time that the host took. The
+// test therefore compares the joules with the measured CPU time, and that CPU time with seconds.
 func testKnownTime(t *testing.T, m *measured, seconds float64) {
 	t.Helper()
 	m.requireSums(t)

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleeps are the arguments of a load that uses nearly no CPU time.
+// sleeps are the arguments of a load that uses almost no CPU time.
 var sleeps = []string{"burn", "0", "0"}
 
-// The model of the CPUs shows that collections continue while no GPU can be read.
+// The model of the CPUs shows whether collections continue while no GPU can be read.
 const nvmlConfig = `
 extensions:
   nvml: {library: LIBRARY}
@@ -49,13 +49,13 @@ service:
 `
 
 // scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first
-// one, whose power is 300 W. The first of them always uses the other one, too, whose power is 100
-// W.
+// GPU, whose power is 300 W. The first process also uses the other GPU all the time, whose power is
+// 100 W.
 type scriptedNVML struct {
 	library string
 	users   [2]string // PIDs
 
-	start, end    time.Time // of the first GPU's power, zero before it begins and ends
+	start, end    time.Time // of the first GPU's power; zero before
 	first, either string    // more statements about the first GPU and about the library
 }
 
@@ -84,8 +84,8 @@ func (s *scriptedNVML) energyAt(at time.Time) uint64 {
 	return 1000 + uint64(firstGPUWatts*at.Sub(s.start).Microseconds()/1000)
 }
 
-// tells writes the script: the state that the library reports from now on.
-func (s *scriptedNVML) tells(t *testing.T) {
+// writeScript writes the script, which sets the state that the library reports from now on.
+func (s *scriptedNVML) writeScript(t *testing.T) {
 	t.Helper()
 	energy, load := fmt.Sprintf("energy %d", s.energyAt(time.Now())), ""
 	if !s.start.IsZero() && s.end.IsZero() {
@@ -109,7 +109,7 @@ func TestMeasureAttributesNVIDIAGPUs(t *testing.T) {
 	need(t)
 	binary := filepath.Join(filepath.Dir(gpuCollectorBinary(t)), "energy")
 	s := &scriptedNVML{library: compileNVML(t), users: [2]string{"1", "2"}}
-	s.tells(t)
+	s.writeScript(t)
 	dir := t.TempDir()
 	pid, result := filepath.Join(dir, "pid"), filepath.Join(dir, "result.json")
 	cmd := exec.Command(binary, "measure", "--json", "-o", result, "--quiet", "--", "sh", "-c", `echo $$ >"$0.next" && mv "$0.next" "$0" && exec sleep 5`, pid)
@@ -121,7 +121,7 @@ func TestMeasureAttributesNVIDIAGPUs(t *testing.T) {
 		return err == nil
 	})
 	s.start = time.Now()
-	s.tells(t)
+	s.writeScript(t)
 	require.NoError(t, cmd.Wait())
 	for _, z := range readMeasured(t, result).Zones {
 		if z.Zone == "gpu" {
@@ -150,13 +150,13 @@ func (r *nvmlRun) says(t *testing.T, what string, count int) {
 	})
 }
 
-// NVIDIA's library as a real file that the collector of `make build-gpu` loads, with GPUs that a
-// script simulates. Their users are processes of this machine, one of them in a container. Then the
-// library fails in each way that it can.
+// The collector of `make build-gpu` loads NVIDIA's library as a real file, with GPUs that a script
+// simulates. Their users are processes of this machine, one of them in a container. Then the
+// library fails in every way.
 func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 	need(t)
 	binary, load := gpuCollectorBinary(t), build(t, "load")
-	t.Parallel() // with the guests: most of its time it waits
+	t.Parallel() // in parallel with the guests, because it mostly waits
 	r := &nvmlRun{scriptedNVML: &scriptedNVML{library: compileNVML(t)}}
 	process := func() string {
 		cmd := exec.Command(load, sleeps...)
@@ -170,10 +170,10 @@ func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 		d.run(t, user)
 		r.users[0] = strings.TrimSpace(d.command(t, "inspect", "--format={{.State.Pid}}", user.name))
 	} else {
-		t.Logf("Without a container: lacks %s", lacks)
+		t.Logf("without a container, because it lacks %s", lacks)
 		r.users[0] = process()
 	}
-	r.tells(t)
+	r.writeScript(t)
 	text := strings.NewReplacer("LIBRARY", r.library).Replace(nvmlConfig)
 	r.collector = runCollectorOf(t, binary, "nvml", text)
 	eventually(t, "both GPUs are read", func() bool {
@@ -185,7 +185,7 @@ func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 	lost := r.loses(t)
 	gone := r.removes(t)
 	r.end = time.Now()
-	r.tells(t)
+	r.writeScript(t)
 	r.emits(t, 5)
 	r.stop(t)
 
@@ -193,23 +193,24 @@ func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 	t.Run("TheCounterIsActiveAndIdle", func(t *testing.T) { r.testCounter(t, emissions) })
 	t.Run("ProcessesAndUnattributedAreActive", func(t *testing.T) { requireBalance(t, emissions, "package", "gpu") })
 	t.Run("ProcessesHaveTheirShares", func(t *testing.T) { r.testShares(t, emissions, steady, user.id) })
-	t.Run("CollectionsGoOnWhateverTheLibraryDoes", func(t *testing.T) {
+	t.Run("CollectionsContinueWhileTheLibraryFails", func(t *testing.T) {
 		for what, d := range map[string]during{"a call hangs": hung, "a GPU is lost": lost, "the library is gone": gone} {
-			testGoesOn(t, emissions, what, d)
+			testCollectionsContinue(t, emissions, what, d)
 		}
 		other := func(d during) float64 { return gainedIn(emissions, d, "hw.energy", "hw.id="+otherGPU) }
-		assert.Zero(t, other(hung), "one library is asked by one goroutine")
+		assert.Zero(t, other(hung), "one goroutine calls each library")
 		assert.Positive(t, other(lost))
 		assert.Zero(t, other(gone))
 	})
 	t.Run("EachFaultIsOneCondition", r.testConditions)
 }
 
-// uses lets processes use the GPU, and returns when both the collector and the library had seen that for a while.
+// uses starts the processes' use of the GPU, and returns after the collector and the library have
+// observed it for a while.
 func (r *nvmlRun) uses(t *testing.T) (steady during) {
 	t.Helper()
 	r.start = time.Now()
-	r.tells(t)
+	r.writeScript(t)
 	r.emits(t, 4)
 	steady.from = r.emissions()
 	r.emits(t, 20)
@@ -217,7 +218,7 @@ func (r *nvmlRun) uses(t *testing.T) (steady during) {
 	return steady
 }
 
-// lasts returns the time of some emissions from now on.
+// lasts returns the period of some emissions from now on.
 func (r *nvmlRun) lasts(t *testing.T, emissions int) (d during) {
 	t.Helper()
 	r.emits(t, 1)
@@ -227,32 +228,32 @@ func (r *nvmlRun) lasts(t *testing.T, emissions int) (d during) {
 	return d
 }
 
-// hangs lets a call hang until that is said.
+// hangs makes a call hang until the collector has logged that.
 func (r *nvmlRun) hangs(t *testing.T) during {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "hang")
 	for _, suffix := range []string{".entered", ".release"} {
 		require.NoError(t, unix.Mkfifo(at+suffix, 0o600))
 	}
-	t.Cleanup(func() { // opened for both, a FIFO lets the call through
+	t.Cleanup(func() { // a FIFO that is opened for both lets the call through
 		if f, err := os.OpenFile(at+".release", os.O_RDWR, 0); err == nil {
 			_ = f.Close()
 		}
 	})
 	r.first = "hang nvmlDeviceGetTotalEnergyConsumption " + at
-	r.tells(t)
+	r.writeScript(t)
 	meet(t, at+".entered", os.O_RDONLY)
 	d := r.lasts(t, 5)
 	r.says(t, degraded, 1)
 	r.first = ""
-	r.tells(t)
+	r.writeScript(t)
 	meet(t, at+".release", os.O_WRONLY)
 	r.says(t, recovered, 1)
 	r.emits(t, 2)
 	return d
 }
 
-// meet opens a FIFO, which takes until the other end is open.
+// meet opens a FIFO, and waits until the other end is open.
 func meet(t *testing.T, path string, flags int) {
 	t.Helper()
 	met := make(chan error, 1)
@@ -271,40 +272,40 @@ func meet(t *testing.T, path string, flags int) {
 	}
 }
 
-// loses lets the first GPU be lost and come back.
+// loses makes the first GPU be lost and return.
 func (r *nvmlRun) loses(t *testing.T) during {
 	t.Helper()
 	const gpuIsLost = "fail * 15"
 	r.first = gpuIsLost
-	r.tells(t)
+	r.writeScript(t)
 	r.says(t, degraded, 2)
 	d := r.lasts(t, 5)
 	r.first = ""
-	r.tells(t)
+	r.writeScript(t)
 	r.says(t, recovered, 2)
 	r.emits(t, 2)
 	return d
 }
 
-// removes removes the library, as a new driver's installation does, and puts it back.
+// removes removes the library, like the installation of a new driver, and restores it.
 func (r *nvmlRun) removes(t *testing.T) during {
 	t.Helper()
 	const uninitialized = "fail * 1"
 	require.NoError(t, os.Rename(r.library, r.library+".away"))
 	r.either = uninitialized
-	r.tells(t)
+	r.writeScript(t)
 	r.says(t, degraded, 3)
 	d := r.lasts(t, 5)
 	require.NoError(t, os.Rename(r.library+".away", r.library))
 	r.either = ""
-	r.tells(t)
+	r.writeScript(t)
 	r.says(t, recovered, 3)
 	r.emits(t, 2)
 	return d
 }
 
-// testCounter compares what the GPUs used with the counter of the library and with the parts of it,
-// after each emission.
+// testCounter compares the GPUs' energy with the counter of the library and with the sum of its
+// parts, after each emission.
 func (r *nvmlRun) testCounter(t *testing.T, emissions []emission) {
 	counters := totals(emissions, "hw.energy", "hw.type=gpu")
 	active := totals(emissions, "system.energy", "energy.zone=gpu", "energy.state=active")
@@ -326,14 +327,14 @@ func (r *nvmlRun) testCounter(t *testing.T, emissions []emission) {
 	}
 }
 
-// gainedIn returns by how much a metric grew in a time.
+// gainedIn returns the growth of a metric in a period.
 func gainedIn(emissions []emission, d during, metric string, want ...string) float64 {
 	sums := totals(emissions, metric, want...)
 	return sums[d.to-1] - sums[d.from-1]
 }
 
-// testShares compares what processes have of the first GPU, in a time in which their loads are
-// steady. The other GPU is the first process's alone.
+// testShares compares the processes' energy of the first GPU in a period of steady load. Only the
+// first process uses the other GPU.
 func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, container string) {
 	const zone = "energy.zone=gpu"
 	gained := func(metric string, want ...string) float64 { return gainedIn(emissions, steady, metric, want...) }
@@ -350,8 +351,8 @@ func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, 
 	}
 }
 
-// testGoesOn checks the time between collections. The bound is for a busy machine.
-func testGoesOn(t *testing.T, emissions []emission, what string, d during) {
+// testCollectionsContinue checks the time between collections. The bound is for a busy machine.
+func testCollectionsContinue(t *testing.T, emissions []emission, what string, d during) {
 	longest := time.Duration(0)
 	for i := d.from; i < d.to; i++ {
 		longest = max(longest, emissions[i].at().Sub(emissions[i-1].at()))

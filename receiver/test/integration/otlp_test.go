@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// point is a data point with the attributes of its resource and its own.
+// point is a data point with its own and its resource's attributes.
 type point struct {
 	metric     string
 	attributes map[string]string
@@ -29,12 +29,12 @@ type point struct {
 	start, at time.Time
 }
 
-// emission is one collection. The receiver sends large ones in parts.
+// emission is one collection. The receiver sends large collections in parts.
 type emission []point
 
-// readEmissions reads what the file exporter has written: OTLP in JSON, one export per line
-// (https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). A last line that is not whole yet is
-// left out.
+// readEmissions reads the output of the file exporter: OTLP in JSON, one export per line
+// (https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). It leaves out an incomplete
+// last line.
 func readEmissions(t *testing.T, path string) []emission {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -176,7 +176,7 @@ func (e emission) filter(metric string, want ...string) []point {
 	return found
 }
 
-// totals returns, after each emission, the sum of the last values of all series that a metric had so far.
+// totals returns, after each emission, the sum of the last values of all series of a metric.
 func totals(emissions []emission, metric string, want ...string) []float64 {
 	last := map[string]float64{}
 	sum := 0.0
@@ -199,7 +199,8 @@ func total(emissions []emission, metric string, want ...string) float64 {
 	return totals(emissions, metric, want...)[len(emissions)-1]
 }
 
-// requireBalance checks after each emission that processes and unattributed add up to active, zone by zone.
+// requireBalance checks after each emission that processes and unattributed energy add up to active
+// energy, zone by zone.
 func requireBalance(t *testing.T, emissions []emission, zones ...string) {
 	t.Helper()
 	for _, zone := range zones {
@@ -219,8 +220,8 @@ func requireBalance(t *testing.T, emissions []emission, zones ...string) {
 // member is a workload: the metrics of its CPU time and its energy, and an attribute of both.
 type member struct{ cpu, energy, attribute string }
 
-// requireSameRate checks that all workloads that used CPU time between two emissions got the same energy per second of
-// it.
+// requireSameRate checks that all workloads with CPU time between two emissions got the same energy
+// per second of CPU time.
 func requireSameRate(t *testing.T, emissions []emission, members []member) {
 	t.Helper()
 	used, billed := make([][]float64, len(members)), make([][]float64, len(members))

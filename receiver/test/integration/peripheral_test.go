@@ -14,21 +14,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// peripheral is a device of a virtual machine that the test emulates. QEMU is connected to it by a socket.
+// peripheral is a device of a virtual machine that the test emulates. QEMU connects to its socket.
 type peripheral struct {
 	socket string
 	serve  func(net.Conn) // until the connection ends
 
 	listener net.Listener
-	done     chan struct{} // closed when nothing is served any more
+	done     chan struct{} // closed when serving has ended
 	mu       sync.Mutex
-	conn     net.Conn // the last one
+	conn     net.Conn // the last connection
 }
 
 // newPeripheral returns a peripheral that runs until the test ends.
 func newPeripheral(t *testing.T, serve func(net.Conn)) *peripheral {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "peripheral-") // a socket's path is short
+	dir, err := os.MkdirTemp("", "peripheral-") // short: the length of a socket's path is limited
 	require.NoError(t, err)
 	p := &peripheral{socket: filepath.Join(dir, "socket"), serve: serve}
 	p.appears(t)
@@ -39,7 +39,7 @@ func newPeripheral(t *testing.T, serve func(net.Conn)) *peripheral {
 	return p
 }
 
-// chardev is the option of QEMU for the connection. While the peripheral is gone QEMU looks for it every second.
+// chardev is QEMU's option for the connection. QEMU tries to reconnect every second.
 func (p *peripheral) chardev(id string) string {
 	return "socket,id=" + id + ",path=" + p.socket + ",reconnect=1"
 }
@@ -66,9 +66,9 @@ func (p *peripheral) appears(t *testing.T) {
 	}()
 }
 
-// vanishes ends the connection, and accepts no other one.
+// vanishes ends the connection and accepts no other connection.
 func (p *peripheral) vanishes() {
-	_ = p.listener.Close() // may be closed already
+	_ = p.listener.Close() // may be closed
 	p.mu.Lock()
 	if p.conn != nil {
 		_ = p.conn.Close()

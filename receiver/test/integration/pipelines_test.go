@@ -30,25 +30,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fault is how a backend handles a request.
+// fault is a way in which a backend handles requests.
 type fault struct {
 	name     string
 	http     int    // status of an OTLP/HTTP answer
 	grpc     string // status of an OTLP/gRPC answer
-	takes    bool   // the request is stored all the same
+	takes    bool   // the request is stored regardless
 	noAnswer bool
-	connects bool // false: nothing listens
+	connects bool // false: the connection is refused
 }
 
 var works = fault{name: "works", http: http.StatusOK, grpc: "0", takes: true, connects: true}
 
 var faults = []fault{
-	{name: "refuses for now", http: http.StatusServiceUnavailable, grpc: "14", connects: true},
-	{name: "refuses for good", http: http.StatusBadRequest, grpc: "3", connects: true},
+	{name: "refuses temporarily", http: http.StatusServiceUnavailable, grpc: "14", connects: true},
+	{name: "refuses permanently", http: http.StatusBadRequest, grpc: "3", connects: true},
 	{name: "is too busy", http: http.StatusTooManyRequests, grpc: "8", connects: true},
 	{name: "hangs", noAnswer: true, connects: true},
-	{name: "takes it and does not answer", takes: true, noAnswer: true, connects: true},
-	{name: "is dead"},
+	{name: "stores it and does not answer", takes: true, noAnswer: true, connects: true},
+	{name: "is down"},
 }
 
 // backend receives OTLP over HTTP and gRPC without TLS, at one address.
@@ -65,10 +65,10 @@ type backend struct {
 	taking   func(pmetric.Metrics) // called with each request that it stores
 }
 
-// maxMessage is gRPC's default limit of a message.
+// maxMessage is gRPC's default limit for a message.
 const maxMessage = 4 << 20
 
-var tooLarge = fault{name: "refuses what is too large", http: http.StatusRequestEntityTooLarge, grpc: "8", connects: true}
+var tooLarge = fault{name: "refuses large requests", http: http.StatusRequestEntityTooLarge, grpc: "8", connects: true}
 
 // sample is the last point of a series.
 type sample struct {
@@ -87,7 +87,7 @@ func startBackend(t *testing.T) *backend {
 	return b
 }
 
-// become changes how the backend handles requests from now on.
+// become changes how the backend handles requests.
 func (b *backend) become(t *testing.T, mode fault) {
 	t.Helper()
 	b.mu.Lock()
@@ -152,8 +152,8 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readMessage returns the OTLP message of a request. A gRPC message follows a byte that is 1 if it is compressed
-// and four bytes with its length.
+// readMessage returns the OTLP message of a request. Before a gRPC message are a byte, which is 1
+// if the message is compressed, and four bytes with its length.
 func readMessage(r *http.Request, isGRPC bool) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -195,8 +195,8 @@ func (b *backend) largestRequest() int {
 	return b.largest
 }
 
-// keep stores the energies of a request. It ignores points older than the stored ones: a request that its sender has
-// given up may arrive late.
+// keep stores the energies of a request. It ignores points older than the stored ones: a request
+// may arrive after its sender has given it up.
 func (b *backend) keep(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		attributes := rm.Resource().Attributes().AsRaw()
@@ -256,9 +256,9 @@ func child(m map[string]any, keys ...string) map[string]any {
 }
 
 // startPipeline starts a collector with a shipped configuration. Only its ends are changed: the
-// receiver uses a model and collects every second, and it keeps its totals in a directory of its
-// own if the configuration keeps them. There is no API server for k8s_attributes;
-// TestKubernetesDaemonSet has one.
+// receiver uses a model and collects every second, and if the configuration stores totals, they are
+// in a separate directory. There is no API server for k8s_attributes; TestKubernetesDaemonSet has
+// one.
 func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../..", config))
@@ -269,7 +269,7 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	for key, value := range map[string]any{
 		"root_path": "/", "collection_interval": "1s", "initial_delay": "0s", "meters": map[string]any{"use": []string{}}, "zones": []string{"package"},
 		"model": map[string]any{"idle_power": 100, "max_power": 100}, "attribution": map[string]any{"preset": "kepler"},
-		"series": map[string]any{"processes": map[string]any{"group_by": "pid", "min_energy": 0.01, "max": 500}}, // young processes, too
+		"series": map[string]any{"processes": map[string]any{"group_by": "pid", "min_energy": 0.01, "max": 500}}, // also for new processes
 	} {
 		receiver[key] = value
 	}
@@ -306,9 +306,10 @@ func (c *collector) failures(t *testing.T) int {
 	return strings.Count(string(log), "Exporting failed.")
 }
 
-// Each shipped pipeline that sends is run against a backend with each fault in turn. During each fault a process ends
-// that the backend knows, and others come and go. Energy that is lost is missing in the sum. The sum need not hold in
-// between: a collection may come in parts, some of which are refused.
+// Each shipped pipeline that sends is run against a backend with each fault in turn. During each
+// fault a process ends that has energy in the backend, and others start and end. Lost energy is
+// missing in the sum at the end. During a fault the sum may not hold: parts of a collection may be
+// refused.
 func TestShippedPipelinesLoseNothing(t *testing.T) {
 	need(t)
 	load := build(t, "load")
@@ -326,7 +327,7 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 			}
 			takes := func(more int) {
 				want := b.taken() + more
-				eventually(t, "the backend takes it, the log is in "+c.log, func() bool {
+				eventually(t, "the backend has new energy, the log is in "+c.log, func() bool {
 					return c.failures(t) >= 0 && b.taken() >= want
 				})
 			}
@@ -354,13 +355,13 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 			}
 			c.stop(t)
 			for _, e := range ends {
-				assert.Greaterf(t, b.energyOf(e.pid), e.before, "what a process used until it ended while the backend %s", e.fault)
+				assert.Greaterf(t, b.energyOf(e.pid), e.before, "energy of a process that ended while the backend %s", e.fault)
 			}
 			processes := b.sum(func(s sample) bool { return s.metric == "process.energy" })
 			unattributed := b.sum(func(s sample) bool { return s.metric == "system.unattributed.energy" })
 			active := b.sum(func(s sample) bool { return s.metric == "system.energy" && s.state == "active" })
 			t.Logf("processes %.6f J + unattributed %.6f J, active %.6f J", processes, unattributed, active)
-			assert.InDelta(t, active, processes+unattributed, 0.5e-6, "processes and unattributed are what is active")
+			assert.InDelta(t, active, processes+unattributed, 0.5e-6, "processes and unattributed add up to active")
 			assert.Positive(t, active)
 		})
 	}
@@ -369,7 +370,7 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 // exposed is a line of the Prometheus text format, with or without a timestamp.
 var exposed = regexp.MustCompile(`(?m)^([a-z_]+)\{(.*)\} (\S+)(?: \d+)?$`)
 
-// scrape reads the exporter and adds up the last values of all series so far, by metric.
+// scrape reads the exporter and adds up the last values of all series, by metric.
 func scrape(t *testing.T, url string, last map[string]float64) (sums map[string]float64) {
 	t.Helper()
 	sums = map[string]float64{}
@@ -407,7 +408,8 @@ func valueOf(last map[string]float64, metric string, pid int) float64 {
 	return 0
 }
 
-// Each shipped pipeline that is scraped keeps ended series for a scraper that comes seldom, within metric_expiration.
+// Each shipped pipeline that is scraped keeps ended series for a slow scraper, within
+// metric_expiration.
 func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 	need(t)
 	load := build(t, "load")
@@ -444,7 +446,7 @@ func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 			})
 			var sums map[string]float64
 			if metric == "process_energy_joules_total" {
-				eventually(t, "processes and unattributed are what is active", func() bool {
+				eventually(t, "processes and unattributed add up to active", func() bool {
 					sums = look()
 					missing := sums["system_energy_joules_total active"] - sums[metric] - sums["system_unattributed_energy_joules_total"]
 					return sums[metric] > 0 && -0.5e-6 < missing && missing < 0.5e-6

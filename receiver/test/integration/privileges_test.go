@@ -24,12 +24,13 @@ type grant struct {
 	name         string
 	uid          uint32
 	capabilities []uintptr
-	// measures: it reads counters that only root may read. bpf: it reads CPU times with BPF. executables: it reads
-	// those of other users.
+	// measures: it reads counters that only root may read. bpf: it reads CPU times with BPF.
+	// executables: it reads the executables of other users' processes.
 	measures, bpf, executables bool
 }
 
-// The effect of each privilege, with counters in another place but with the kernel's mode 0400 and owner root.
+// The effect of each privilege. The counters are in another directory, with the kernel's mode 0400
+// and owner root.
 func TestPrivileges(t *testing.T) {
 	need(t)
 	dir, err := os.MkdirTemp("", "privileges-") // t.TempDir is accessible to its user only
@@ -135,7 +136,7 @@ service:
 `)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o644))
 
-	// The bounding set limits what root gets at exec. A user gets the ambient set.
+	// The bounding set limits root's capabilities at exec. A user gets the ambient set.
 	set := "-all"
 	for _, c := range g.capabilities {
 		set += ",+" + capabilityNames[c]
@@ -160,7 +161,7 @@ service:
 	}
 	eventually(t, "the collector logs its source", func() bool { return slices.ContainsFunc(sources, says) })
 	if !g.measures {
-		eventually(t, "the collector logs that it may not read", func() bool { return says("permission denied") })
+		eventually(t, "the collector logs a missing permission", func() bool { return says("permission denied") })
 		assert.NotContains(t, fileText(t, out), "system.energy")
 		return
 	}
@@ -180,7 +181,7 @@ service:
 	} else {
 		assert.Empty(t, path)
 	}
-	assert.Equal(t, "load", found[len(found)-1].attributes["process.executable.name"], "of the task, if not of the executable")
+	assert.Equal(t, "load", found[len(found)-1].attributes["process.executable.name"], "by the task if the executable is unreadable")
 }
 
 // capabilityNames returns setpriv's names.

@@ -67,7 +67,8 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	t.Run("EveryPanelReturnsSomething", func(t *testing.T) { p.testPanels(t, ".*", nil) })
 	t.Run("EveryPanelReturnsSomethingOfTwoNodes", func(t *testing.T) { p.testPanels(t, "(node-1|node-2)", nil) })
 	t.Run("PanelsReturnSomethingOfTheRealCollector", func(t *testing.T) {
-		// This machine has neither pods nor virtual machines of the test, and its energy has no host.name.
+		// This machine has no pods and virtual machines of the test, and its energy has no
+		// host.name.
 		p.testPanels(t, "", []string{"Node", "Programs"})
 		p.testPanels(t, "real", []string{"Cost and health of the receiver"})
 	})
@@ -83,8 +84,8 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	})
 }
 
-// startRealAndSensorless starts one collector as shipped, with a model, and one without a sensor, and waits until
-// Prometheus has rates of them.
+// startRealAndSensorless starts one collector as shipped, with a model, and one without a sensor.
+// It waits until Prometheus has their rates.
 func startRealAndSensorless(t *testing.T, p *prometheusServer) {
 	t.Helper()
 	const settings = `
@@ -122,7 +123,8 @@ service:
 	}
 }
 
-// onlyUnitTested are alerts whose causes no collector of this test has. The unit tests of the rules raise them.
+// onlyUnitTested are alerts that no collector of this test causes. The unit tests of the rules
+// cause them.
 var onlyUnitTested = []string{"EnergyExportFails", "EnergySeriesAreDropped", "EnergyStorageFails", "EnergyTotalsRestarted"}
 
 func (p *prometheusServer) testRules(t *testing.T) {
@@ -148,7 +150,8 @@ func (p *prometheusServer) testRules(t *testing.T) {
 	assert.Greater(t, count, 10)
 }
 
-// testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that match.
+// testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that
+// match.
 func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
 	count, row := 0, ""
 	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$pod", ".*", "$zones", "package|dram|gpu", "$__rate_interval", "5m", "$__range", "6h")
@@ -160,14 +163,14 @@ func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) 
 		for _, r := range rows {
 			wanted = wanted || r == row
 		}
-		// The real collector's telemetry has another host.name than its energy, which has none.
+		// The real collector's telemetry has a host.name, but its energy does not.
 		if !wanted || node == "" && strings.Contains(panel.Title, "VMs") || node == "real" && panel.onEnergy() {
 			continue
 		}
 		for _, target := range panel.Targets {
 			count++
 			promQL := interpolate.Replace(target.Expr)
-			require.NotContains(t, promQL, "$", "a variable that is not known")
+			require.NotContains(t, promQL, "$", "no undefined variable")
 			found := p.await(t, promQL)
 			if rows == nil {
 				for _, label := range panel.labels(target.LegendFormat) {
@@ -193,7 +196,7 @@ func (d dashboardPanel) onEnergy() bool {
 
 var legendLabel = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
-// labels returns the labels that the panel shows of a target's series.
+// labels returns the labels of a target's series that the panel shows.
 func (d dashboardPanel) labels(legend string) []string {
 	var names []string
 	for _, found := range legendLabel.FindAllStringSubmatch(legend, -1) {
@@ -209,7 +212,7 @@ func (d dashboardPanel) labels(legend string) []string {
 	return names
 }
 
-// all returns all panels, with those of collapsed rows.
+// all returns all panels, including the panels of collapsed rows.
 func (d dashboard) all() (panels []dashboardPanel) {
 	for _, panel := range d.Panels {
 		panels = append(append(panels, panel), panel.Panels...)
@@ -240,12 +243,12 @@ func (p *prometheusServer) testAlerts(t *testing.T) {
 	eventually(t, "alerts are pending", func() bool {
 		got = map[string][]string{}
 		for _, s := range p.query(t, time.Now(), `ALERTS`) {
-			// The real collector's own metrics have a host.name here. Its energy has none.
+			// The real collector's own metrics have a host.name, but its energy does not.
 			if host := s.labels["host_name"]; host != "" && host != "real" {
 				got[s.labels["alertname"]] = append(got[s.labels["alertname"]], host)
 			}
 		}
-		for alert, hosts := range got { // of several zones
+		for alert, hosts := range got { // for several zones
 			slices.Sort(hosts)
 			got[alert] = slices.Compact(hosts)
 		}

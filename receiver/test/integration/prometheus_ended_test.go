@@ -19,15 +19,16 @@ import (
 
 const endedSettings = sensorSettings + "    series: {processes: {min_energy: 0, max: 500}}\n"
 
-// When a process ends, its power disappears from Prometheus with the final value of its energy. Otherwise the power of
-// all processes that ended within five minutes would be added to that of the running ones.
+// When a process ends, its power disappears from Prometheus with the final value of its energy.
+// Otherwise the power of all processes that ended within five minutes would be added to the running
+// processes' power.
 func TestPrometheusDropsThePowerOfEndedProcessesOverOTLP(t *testing.T) {
 	need(t)
 	p := startPrometheus(t)
 	from := time.Now()
 	testPowerOfEndedProcesses(t, p, func(settings string) *collector { return p.startShipped(t, "collector", settings) })
 
-	// At every time sent, the processes have no more power than the node.
+	// At every time, the processes have at most the node's power.
 	now := time.Now()
 	for _, zone := range []string{"package", "dram"} {
 		moments := p.samples(t, fmt.Sprintf(`system_power_watts{energy_zone=%q,energy_state="active"}`, zone), from, now)
@@ -36,7 +37,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesOverOTLP(t *testing.T) {
 			got := p.value(t, m.at, fmt.Sprintf(`sum(process_power_watts{energy_zone=%q})`, zone))
 			require.LessOrEqual(t, got, m.value+1e-6, "%s at %v", zone, m.at)
 		}
-		t.Logf("%s: processes have no more power than the node at %d moments", zone, len(moments))
+		t.Logf("%s: processes have at most the node's power at %d times", zone, len(moments))
 	}
 }
 
@@ -56,7 +57,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
 		return c
 	})
 
-	// A scrape may mix two successive collections, but contains nothing older.
+	// A scrape may mix two successive collections, but not older ones.
 	highest := 0.0
 	scrapes := p.samples(t, fmt.Sprintf(`up{job="energy", instance=%q}`, endpoint), from, time.Now())
 	for _, scrape := range scrapes {
@@ -71,7 +72,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
 	t.Logf("processes have at most %.0f %% of the node's power at %d scrapes", 100*highest, len(scrapes))
 }
 
-// scrapeConfig writes the shipped scrape configuration for an endpoint, which is scraped each second.
+// scrapeConfig writes the shipped scrape configuration for an endpoint, with a scrape every second.
 func scrapeConfig(t *testing.T, endpoint, job string) string {
 	t.Helper()
 	text, err := os.ReadFile(shipped(t, "prometheus", "scrape.yaml"))
@@ -115,12 +116,12 @@ func testPowerOfEndedProcesses(t *testing.T, p *prometheusServer, start func(set
 			_ = cmd.Wait()
 		}
 		ended := time.Now()
-		eventually(t, "the node's power has arrived that was measured afterwards", func() bool {
+		eventually(t, "Prometheus has power of the node that was measured afterwards", func() bool {
 			return len(p.samples(t, `system_power_watts{energy_zone="package",energy_state="active"}`, ended.Add(2*time.Second), time.Now())) > 0
 		})
 		for _, cmd := range running {
-			assert.Empty(t, query(time.Now(), of("process_power_watts", cmd)), "its power is gone")
-			assert.NotEmpty(t, query(time.Now(), of("process_energy_joules_total", cmd)), "its energy is not")
+			assert.Empty(t, query(time.Now(), of("process_power_watts", cmd)), "its power has ended")
+			assert.NotEmpty(t, query(time.Now(), of("process_energy_joules_total", cmd)), "its energy remains")
 		}
 	}
 }

@@ -41,15 +41,16 @@ import (
 // feedLength is the time that the simulated cluster runs, and feedInterval its collection interval.
 const feedLength, feedInterval = 90 * time.Minute, time.Minute
 
-// clusterNode is a node of the simulated cluster: a machine with a receiver and an emissions processor.
+// clusterNode is a node of the simulated cluster: a machine with a receiver and an emissions
+// processor.
 type clusterNode struct {
 	*series.Machine
 	t          *testing.T
 	name       string
 	population series.Population
-	// build adds to the machine, unless it is nil.
+	// build adds to the machine, if it is not nil.
 	build func(*clusterNode)
-	// early is the time before the end at which the node is switched off.
+	// early is the time from switching off the node to the end.
 	early time.Duration
 	// modeled is set if the receiver has a power model, and no carbon intensity.
 	modeled bool
@@ -82,7 +83,8 @@ func simulatedCluster() []*clusterNode {
 			life.StartVM("build-agent", "5d0c1b52-0f5c-47a9-9d1e-6a4c8b2f7035", 2)
 			life.StartVM("legacy-erp", "9a7e64d1-0f5c-47a9-9d1e-6a4c8b2f7035", 3)
 		}},
-		// A virtual machine with many interrupts and no sensor but a GPU, which an unseen process uses.
+		// A virtual machine with many interrupts. Its only sensor is a GPU, which an unseen process
+		// uses.
 		{name: "node-3", population: quiet, modeled: true, build: func(n *clusterNode) {
 			clear(n.Host.Zones)
 			n.IRQ = 0.05
@@ -121,7 +123,7 @@ func (n *clusterNode) addGPU(uses func(*hostsim.Task) bool) {
 	}
 }
 
-// record returns the requests of OTLP that the nodes send in the time before end, on a simulated
+// record returns the OTLP requests that the nodes send in the time before end, on a simulated
 // clock: energy, emissions, the telemetry of the collector, and requests and tokens of a pod.
 func record(t *testing.T, end time.Time, length time.Duration, nodes ...*clusterNode) (sent [][]byte) {
 	t.Helper()
@@ -237,8 +239,8 @@ func (n *clusterNode) RoundTrip(request *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: request}, err
 }
 
-// report exports the telemetry of the collector, and the requests and tokens of the first pod: of
-// the pod and of its container.
+// report exports the telemetry of the collector, and the requests and tokens of the first pod and
+// of its container.
 func (n *clusterNode) report() {
 	n.count(n.telemetry, "otelcol_process_cpu_seconds", "s", 0.09)
 	memory, err := n.telemetry.NewTelemetrySettings().MeterProvider.Meter("").Int64Gauge("otelcol_process_memory_rss", metric.WithUnit("By"))
@@ -297,8 +299,8 @@ func (n *clusterNode) export(from *componenttest.Telemetry, attributes ...attrib
 	require.NoError(n.t, n.exporter.Export(n.t.Context(), &all))
 }
 
-// feed sends the data of the simulated cluster. The test takes some minutes, so the last ten minutes
-// of the data are still to come.
+// feed sends the data of the simulated cluster. The test takes a few minutes, so the last ten
+// minutes of the data are in the future.
 func (p *prometheusServer) feed(t *testing.T) {
 	t.Helper()
 	for _, request := range record(t, time.Now().Add(10*time.Minute), feedLength, simulatedCluster()...) {

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two readers scrape the collector between two collections, which are 5 s apart, while the sensor counts.
+// Two readers scrape the collector between two collections, which are 5 s apart, while the sensor
+// counts.
 func TestReadersBetweenTwoCollectionsGetTheSameEnergy(t *testing.T) {
 	need(t)
 	sensor, endpoint, dir := startSensor(t), freeEndpoint(t), t.TempDir()

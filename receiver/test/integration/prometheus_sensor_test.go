@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simulatedSensor is a host's root with this machine's processes and a powercap tree of plain files. Its true energy is
-// known, however often counters wrap.
+// simulatedSensor is a host's root with this machine's processes and a powercap tree of plain
+// files. It has the true energy, even after counters have wrapped.
 type simulatedSensor struct {
 	root  string
 	mu    sync.Mutex
@@ -86,7 +86,8 @@ func (s *simulatedSensor) counter(id string) string {
 	return filepath.Join(s.root, "sys/class/powercap", id, "energy_uj")
 }
 
-// wrapAfter sets the counters so that they wrap after some joules. A running collector would see a reset.
+// wrapAfter sets the counters so that they wrap after some joules. A running collector would detect
+// a reset.
 func (s *simulatedSensor) wrapAfter(t *testing.T, joules float64) {
 	t.Helper()
 	s.mu.Lock()
@@ -112,7 +113,7 @@ func (s *simulatedSensor) count() error {
 	for id := range simulatedZones {
 		next.joules[id] = s.now.joules[id] + s.watts[id]*next.at.Sub(s.now.at).Seconds()
 		shown := uint64(math.Mod(1e6*next.joules[id]+s.raw[id], simulatedRange))
-		// The number is rewritten in one write, so that a reader sees the old or the new one.
+		// The number is rewritten in one write, so that a reader reads the old or the new number.
 		file, err := os.OpenFile(s.counter(id), os.O_WRONLY|os.O_CREATE, 0o400)
 		if err != nil {
 			return err

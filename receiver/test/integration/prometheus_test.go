@@ -30,7 +30,7 @@ type prometheusServer struct {
 	dir string // of its program and promtool
 }
 
-// promSeries is a series in an answer. In an instant query's answer it has one sample.
+// promSeries is a series in an answer. In the answer to an instant query it has one sample.
 type promSeries struct {
 	labels  map[string]string
 	samples []promSample
@@ -62,13 +62,13 @@ func prometheusPrograms(t *testing.T) string {
 
 var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\d+)`)
 
-// subqueryStep is the step of what a rule sums up, which is the interval of the rule before it.
+// subqueryStep is the step of a rule's sum, the interval of the previous rule.
 var subqueryStep = regexp.MustCompile(`(\[1d:)5m\]`)
 
 var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`)
 
-// startPrometheus starts Prometheus with the shipped configuration. Its rules are evaluated every second, to keep the
-// test short.
+// startPrometheus starts Prometheus with the shipped configuration. Its rules are evaluated every
+// second, so that the test is short.
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
 	config := t.TempDir()
@@ -82,8 +82,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	return startPrometheusWith(t, filepath.Join(config, "prometheus.yaml"))
 }
 
-// startPrometheusWith starts Prometheus with a configuration, and an empty database, on a port of loopback. Its blocks
-// are long enough to take a day of past samples.
+// startPrometheusWith starts Prometheus with a configuration and an empty database on a loopback
+// port. Its blocks are long enough for a day of past samples.
 func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 	t.Helper()
 	programs := prometheusPrograms(t)
@@ -100,7 +100,7 @@ func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 		default:
 		}
 		if p.url == "" {
-			log, _ := os.ReadFile(logPath) // not created yet
+			log, _ := os.ReadFile(logPath) // may not exist yet
 			if found := listening.FindSubmatch(log); found != nil {
 				p.url = "http://" + string(found[1])
 			}
@@ -124,7 +124,7 @@ func (p *prometheusServer) query(t *testing.T, at time.Time, promQL string) []pr
 	return found
 }
 
-// await waits until PromQL returns something, and returns it.
+// await waits until PromQL returns a result, and returns it.
 func (p *prometheusServer) await(t *testing.T, promQL string) (found []promSeries) {
 	t.Helper()
 	eventually(t, "Prometheus has "+promQL, func() bool {
@@ -194,7 +194,7 @@ func (p *prometheusServer) ask(what string, values url.Values) ([]promSeries, er
 	return found, nil
 }
 
-// value returns the only value of a query, or NaN if there is none.
+// value returns the only value of a query, or NaN without a result.
 func (p *prometheusServer) value(t *testing.T, at time.Time, promQL string) float64 {
 	t.Helper()
 	found := p.query(t, at, promQL)
@@ -216,7 +216,8 @@ func (p *prometheusServer) samples(t *testing.T, selector string, after, until t
 	return found[0].samples
 }
 
-// startShipped starts a collector with the configuration shipped for Prometheus and some settings replaced.
+// startShipped starts a collector with the configuration shipped for Prometheus and some replaced
+// settings.
 func (p *prometheusServer) startShipped(t *testing.T, name, settings string) *collector {
 	t.Helper()
 	overlay := filepath.Join(t.TempDir(), "settings.yaml")

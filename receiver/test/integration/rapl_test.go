@@ -24,16 +24,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raplGuest is a guest whose RAPL registers are emulated, and collectors that read them by the kernel's own driver.
+// raplGuest is a guest with emulated RAPL registers, and collectors that read them through the
+// kernel's driver.
 type raplGuest struct {
 	*guest
-	// of powercap: as root, as a user with the capability that the counters need, and as a user without
+	// root, capability and plain read powercap: as root, as a user with the required capability,
+	// and as a user without it.
 	root, capability, plain *guestCollector
-	perf                    *guestCollector // as a user with the capability that perf events need
-	truth                   []truth         // of the whole run, once it is over
+	perf                    *guestCollector // as a user with the capability for perf events
+	truth                   []truth         // of the whole run, after its end
 
 	zones      map[string]string // names of powercap's zones by their IDs
-	cpuMasks   []string          // of the power PMU, before, while and after another CPU counts
+	cpuMasks   []string          // of the power PMU: before, during and after counting by another CPU
 	used       map[string]float64
 	powered    time.Time            // by the guest's clock: power is drawn
 	granted    time.Time            // the counters are readable for every user
@@ -55,10 +57,10 @@ type logLine struct {
 	Msg, Source, Rejected, Error, What, Condition string
 }
 
-// zones are the zones that the driver makes of the registers of two packages.
+// zones are the driver's zones for the registers of two packages.
 var zones = []string{"0/package", "0/core", "0/dram", "1/package", "1/core", "1/dram", "0/psys"}
 
-// raplSeconds is how long the guest is measured at least, before the fault.
+// raplSeconds is the minimum duration of the measurement before the fault.
 func raplSeconds(t *testing.T) time.Duration {
 	text := os.Getenv("RAPL_SECONDS")
 	if text == "" {
@@ -69,14 +71,14 @@ func raplSeconds(t *testing.T) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// The kernel's own RAPL driver, on registers whose true energy is known, and collectors that read
-// it side by side: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without. One
-// more reads the same energy by perf events, as a user with CAP_PERFMON alone.
+// The kernel's RAPL driver on registers with a true energy, and collectors that read it side by
+// side: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without capabilities. One
+// more reads the same energy from perf events, as a user with CAP_PERFMON alone.
 func TestRAPLDriverInAGuest(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.1.", "amd64")
 	r := &raplGuest{used: map[string]float64{}, calculated: map[string]*measured{}, zones: map[string]string{}, guest: startGuest(t, &guestOptions{
-		name: "rapl", kernel: k, modules: []string{"intel_rapl_common"}, // which knows CPUs by their model
+		name: "rapl", kernel: k, modules: []string{"intel_rapl_common"}, // detects CPUs by model
 		files: map[string]string{
 			"load": build(t, "load"), "otelcol-energy": collectorBinary(t), "energy": energyBinary(t),
 			"emulated_rapl.ko": k.buildModule(t, "rapl", "emulated_rapl"),
@@ -105,7 +107,7 @@ var raplContainers = []struct{ id, group, load string }{
 	{"c3", "/system.slice/docker-" + strings.Repeat("c3", 32) + ".scope", "fork 100000"},
 }
 
-// all returns the collectors, powercap those of powercap, by name.
+// all returns the collectors. powercap returns the collectors of powercap.
 func (r *raplGuest) all() []*guestCollector { return append(r.powercap(), r.perf) }
 
 func (r *raplGuest) powercap() []*guestCollector {
@@ -130,8 +132,9 @@ func emit(t *testing.T, more int, collectors ...*guestCollector) {
 	}
 }
 
-// runs runs the collectors side by side while power is drawn, counters become readable, the second package fails, and
-// another CPU counts its events. No power is drawn before the baselines and during the last collections.
+// runs runs the collectors side by side while power is drawn, counters become readable, the second
+// package fails, and another CPU counts the second package's events. No power is drawn before the
+// baselines and during the last collections.
 func (r *raplGuest) runs(t *testing.T) {
 	t.Helper()
 	r.loads(t, "/emulated_rapl.ko package_room_mj=100000 core_room_mj=20000 dram_room_mj=16000 psys_room_mj=250000")
@@ -173,10 +176,10 @@ func (r *raplGuest) runs(t *testing.T) {
 		r.used[c.id] = r.cpuTime(t, c.group)
 	}
 	emit(t, 3, r.all()...)
-	// From here on the counters stand still, and the last figures contain all energy.
+	// From now on the counters are constant, so the last values contain all energy.
 	r.sets(t, "powered", "0")
 	emit(t, 3, r.all()...)
-	for _, c := range r.all() { // all at first, because they would slow down the reading of the files
+	for _, c := range r.all() { // before reading files, which the collectors would slow down
 		c.call(t, "Stop", c.name, &struct{}{})
 	}
 	for _, c := range r.all() {
@@ -187,7 +190,7 @@ func (r *raplGuest) runs(t *testing.T) {
 	r.powersOff(t)
 }
 
-// text returns the content of a file without space around it.
+// text returns the content of a file without surrounding space.
 func (g *guest) text(t *testing.T, path string) string {
 	t.Helper()
 	text, err := g.reads(t, path)
@@ -195,8 +198,8 @@ func (g *guest) text(t *testing.T, path string) string {
 	return strings.TrimSpace(text)
 }
 
-// startsCollectors starts the collectors. Those whose containers are tested give every process a series, so that every
-// wrong share shows.
+// startsCollectors starts the collectors. Collectors whose containers are tested give every process
+// a series, so that wrong shares are visible.
 func (r *raplGuest) startsCollectors(t *testing.T) {
 	t.Helper()
 	start := func(name, meter string, as user, more ...string) *guestCollector {
@@ -239,7 +242,7 @@ func (r *raplGuest) fails(t *testing.T) {
 	r.failing.from = r.now(t)
 	r.sets(t, "failing", "2")
 	for _, c := range r.powercap() {
-		c.says(t, "invalid argument", 0) // whatever the driver's error is (powercap_sys.c)
+		c.says(t, "invalid argument", 0) // for every error of the driver (powercap_sys.c)
 	}
 	emit(t, 4, r.powercap()...)
 	r.failing.to = r.now(t)
@@ -254,8 +257,8 @@ zones: [package, dram, core]
 attribution: {preset: kepler, static_power: {package: {model: fixed, power: 40}, dram: {model: fixed, power: 8}, core: {model: fixed, power: 0}}}
 `
 
-// measures measures a command that uses seconds of CPU time, next to the loads: as root with a limit that it exceeds,
-// and as a user that can read the counters by now and cannot create a cgroup.
+// measures measures a command that uses seconds of CPU time, next to the loads: as root with a
+// limit that it exceeds, and as a user that can read the counters and cannot create a cgroup.
 func (r *raplGuest) measures(t *testing.T) {
 	t.Helper()
 	r.writes(t, "/tmp/measure.yaml", measureConfiguration)
@@ -277,7 +280,7 @@ func (r *raplGuest) measures(t *testing.T) {
 		}
 		r.calculated[name] = readMeasured(t, r.keeps(t, result))
 	}
-	assert.Empty(t, r.finds(t, "/sys/fs/cgroup/energy-measure-*"), "cgroups that are left")
+	assert.Empty(t, r.finds(t, "/sys/fs/cgroup/energy-measure-*"), "no remaining cgroups")
 }
 
 func (r *raplGuest) testWraps(t *testing.T) {
@@ -291,9 +294,10 @@ func (r *raplGuest) testWraps(t *testing.T) {
 	}
 }
 
-// The energy between two times is compared with the true one, so the collector's time stamps are tested too. A reader
-// that is interrupted between the clock and the counter has an error of that length. The test therefore takes the
-// median of many pairs of times, and the first and the last of a minute.
+// The energy between two times is compared with the true energy, which also tests the collector's
+// time stamps. A reader that is interrupted between the clock and the counter has an error of that
+// length. The test therefore uses the median of many pairs of times, and the first and the last of
+// a minute.
 func (r *raplGuest) testRates(t *testing.T) {
 	for _, c := range r.all() {
 		for _, zone := range zones {
@@ -314,7 +318,7 @@ func (r *raplGuest) testRates(t *testing.T) {
 			what := fmt.Sprintf("%s, %s", c.name, zone)
 			bound := 0.01
 			if c == r.perf && strings.HasPrefix(zone, "1/") {
-				bound = 0.05 // most pairs have the time in between in which no CPU counted
+				bound = 0.05 // no CPU counted in a part of most pairs
 			}
 			r.within(t, what+", median of reported/true", bound, 1, ratios[len(ratios)/2])
 
@@ -329,8 +333,9 @@ func (r *raplGuest) testRates(t *testing.T) {
 	}
 }
 
-// No power is drawn before the baselines and after the last collections, so time stamps do not matter. What remains are
-// the arithmetic and the units of the driver (61.035 instead of 61.035156 µJ).
+// No power is drawn before the baselines and after the last collections, so time stamps do not
+// matter. The remaining errors are in the arithmetic and the units of the driver (61.035 instead of
+// 61.035156 µJ).
 func (r *raplGuest) testTotals(t *testing.T) {
 	for _, c := range []*guestCollector{r.root, r.capability} {
 		for _, zone := range zones {
@@ -340,10 +345,10 @@ func (r *raplGuest) testTotals(t *testing.T) {
 	}
 }
 
-// Perf events count from 0 in 2^-32 J, so nothing is lost to the driver's units. One CPU of the
-// second package goes offline meanwhile, and the other takes over its counters. For some
-// milliseconds of that, an RCU grace period, none counts (perf_pmu_migrate_context). Psys is a zone
-// from when it has counted, so its first interval is missing.
+// Perf events count from 0 in 2^-32 J, so the driver's units lose no energy. One CPU of the second
+// package goes offline, and the other CPU continues its counters. For some milliseconds, an RCU
+// grace period, no CPU counts (perf_pmu_migrate_context). Psys becomes a zone after its first
+// count, so its first interval is missing.
 func (r *raplGuest) testPerf(t *testing.T) {
 	assert.Equal(t, []string{"0,2", "0,3", "0,3"}, r.cpuMasks)
 	for _, zone := range zones {
@@ -363,7 +368,7 @@ func (r *raplGuest) testPerf(t *testing.T) {
 		for i := 1; i < len(p); i++ {
 			if p[i-1].at.After(r.moved.from) && p[i].at.Before(r.moved.to) {
 				moved++
-				if !strings.HasSuffix(zone, "/core") { // the module's cores use nothing until the CPU is back
+				if !strings.HasSuffix(zone, "/core") { // the module's cores use no energy until the CPU is back
 					assert.Greater(t, p[i].value, p[i-1].value, "%s while another CPU counts it", zone)
 				}
 			}
@@ -377,7 +382,7 @@ func (r *raplGuest) testPerf(t *testing.T) {
 			assert.Contains(t, l.Error, "permission denied: requires CAP_PERFMON and kernel.perf_event_paranoid below 3, which is 3")
 		}
 	}
-	assert.Equal(t, 1, degraded, "until the level is 2; nothing is opened anew")
+	assert.Equal(t, 1, degraded, "until the level is 2; without new perf events")
 }
 
 func (r *raplGuest) testReadError(t *testing.T) {
@@ -386,7 +391,7 @@ func (r *raplGuest) testReadError(t *testing.T) {
 		name, log := c.name, c.log
 		var degraded []string
 		for _, l := range log {
-			// powercap_sys.c returns EINVAL whatever the driver's error is.
+			// powercap_sys.c returns EINVAL for every error of the driver.
 			if l.Msg == "Collection degraded" && strings.Contains(l.Error, "invalid argument") {
 				degraded = append(degraded, l.Error)
 			}
@@ -396,7 +401,7 @@ func (r *raplGuest) testReadError(t *testing.T) {
 			assert.Contains(t, degraded[len(degraded)-1], want, name)
 		}
 		assert.Equal(t, "Collection recovered", lastCondition(log), name)
-		var last time.Time // emission while the socket fails
+		var last time.Time // emission during the failure
 		for _, e := range c.emissions {
 			if e.at().Before(r.failing.to) {
 				last = e.at()
@@ -409,7 +414,7 @@ func (r *raplGuest) testReadError(t *testing.T) {
 				switch {
 				case p.sent.Before(r.failing.from):
 					before = p
-				case p.sent.Before(last): // the counters are read a little later than the emission's time
+				case p.sent.Before(last): // the counters are read shortly after the emission's time
 					meanwhile = append(meanwhile, p)
 				case p.sent.After(r.failing.to):
 					after = p
@@ -417,14 +422,15 @@ func (r *raplGuest) testReadError(t *testing.T) {
 			}
 			if strings.HasPrefix(zone, "1/") {
 				for _, p := range meanwhile {
-					assert.InDelta(t, meanwhile[0].value, p.value, 0, "%s, %s while it fails", name, zone)
+					assert.InDelta(t, meanwhile[0].value, p.value, 0, "%s, %s during its failure", name, zone)
 				}
 			} else if assert.Greater(t, len(meanwhile), 2, "%s, %s", name, zone) {
-				assert.Greater(t, meanwhile[len(meanwhile)-1].value, meanwhile[0].value, "%s, %s while the other socket fails", name, zone)
+				assert.Greater(t, meanwhile[len(meanwhile)-1].value, meanwhile[0].value, "%s, %s during the other socket's failure", name, zone)
 			}
-			// At the end nothing is missing. The energy used during the failure is at least a third of it.
+			// At the end no energy is missing. Energy used during the failure is at least a third
+			// of the total.
 			late := r.energy(zone, r.failing.to) - r.energy(zone, r.failing.from)
-			r.within(t, fmt.Sprintf("%s, %s from before the error, %.1f J of it meanwhile", name, zone, late), 0.1,
+			r.within(t, fmt.Sprintf("%s, %s since before the error, %.1f J of it during the error", name, zone, late), 0.1,
 				r.energy(zone, after.at)-r.energy(zone, before.at), after.value-before.value)
 		}
 	}
@@ -457,7 +463,7 @@ func (r *raplGuest) testGrant(t *testing.T) {
 		p := r.points(t, r.plain, zone)
 		end := p[len(p)-1]
 		for i, a := range p {
-			// The scrape that found them readable may have begun before they were.
+			// The scrape that found the counters readable may have begun before the grant.
 			assert.True(t, i == 0 || a.at.After(r.granted), "%s is reported before the grant, at %v", zone, a.at)
 			if a.at.Before(r.failing.from) {
 				ratios = append(ratios, (end.value-a.value)/(r.truth[len(r.truth)-1].joules[zone]-r.energy(zone, a.at)))
@@ -477,7 +483,7 @@ func (r *raplGuest) testSources(t *testing.T) {
 		}
 		assert.Equal(t, want, c.source(), c.name)
 		rejected := slices.ContainsFunc(c.log, func(l logLine) bool { return l.Msg == "CPU time source selected" && l.Rejected != "" })
-		assert.Equal(t, want == "clocks", rejected, "%s logs why it did not use BPF", c.name)
+		assert.Equal(t, want == "clocks", rejected, "%s logs the reason for not using BPF", c.name)
 	}
 }
 
@@ -491,10 +497,11 @@ func (r *raplGuest) testBalance(t *testing.T) {
 
 func (r *raplGuest) testContainers(t *testing.T) {
 	for id, used := range r.used {
-		// Both count from the container's start to its end. A tick of /proc is 10 ms.
+		// Both values cover the container's whole life. A tick of /proc is 10 ms.
 		bounds := map[*guestCollector]float64{r.root: 0.01, r.capability: 0.02}
 		if id == "c3" {
-			// Threads are added up before they have left their CPU, which takes long on an emulated one.
+			// Threads are added up before they leave their CPU, which takes long on an emulated
+			// CPU.
 			bounds = map[*guestCollector]float64{r.root: 0.1, r.capability: 0.1}
 		}
 		for c, bound := range bounds {
@@ -502,7 +509,8 @@ func (r *raplGuest) testContainers(t *testing.T) {
 				total(c.emissions, "container.cpu.time", "container.id="+strings.Repeat(id, 32)))
 		}
 	}
-	// The two steady loads ran side by side all the time: energy is shared like CPU time.
+	// The two steady loads ran side by side all the time, so their energy is proportional to CPU
+	// time.
 	var energy, cpu []float64
 	for _, id := range []string{strings.Repeat("a1", 32), strings.Repeat("b2", 32)} {
 		energy = append(energy, total(r.root.emissions, "container.energy", "container.id="+id, "energy.zone=package"))
@@ -516,9 +524,9 @@ func (r *raplGuest) testContainers(t *testing.T) {
 // measureSeconds is the CPU time of the measured command.
 const measureSeconds = 10
 
-// A busy CPU adds 30 W to its package and 3 W to its memory, whatever keeps it busy. The module
-// knows that by ticks, which on an emulated CPU differ by some percent from the time that the
-// scheduler counts for a process.
+// A busy CPU adds 30 W to its package and 3 W to its memory, for any load. The module counts busy
+// time in ticks. On an emulated CPU they differ by some percent from the scheduler's CPU time of a
+// process.
 func (r *raplGuest) testMeasure(t *testing.T) {
 	const starts, ticks = 0.15, 0.25
 	for name, by := range map[string]string{"root": "cgroup v2", "user": "child times"} {
@@ -534,7 +542,7 @@ func (r *raplGuest) testMeasure(t *testing.T) {
 			assert.Equal(t, "measured", z.Source, what)
 			assert.Equal(t, z.Zone != "core", z.Added, what)
 			r.within(t, what+" of a command", ticks, watts[z.Zone]*m.CPUSeconds, z.Joules)
-			// The counters are read right before and after it, which takes long, too.
+			// The counters are read directly before and after the command, which also takes long.
 			const around = 4 * time.Second
 			ended := m.Started.Add(time.Duration(m.Seconds * float64(time.Second)))
 			stall := r.stall(m.Started, ended)
@@ -554,8 +562,8 @@ func (r *raplGuest) nodeEnergy(kind string, from, until time.Time) (joules float
 	return joules
 }
 
-// stall returns the longest time between two samples of the truth. A reader of the guest may have been interrupted as
-// long between the clock and a counter.
+// stall returns the longest time between two samples of the truth. A reader in the guest may have
+// been interrupted for as long between the clock and a counter.
 func (r *raplGuest) stall(from, until time.Time) (longest time.Duration) {
 	for i := 1; i < len(r.truth); i++ {
 		if a, b := r.truth[i-1].at, r.truth[i].at; b.After(from) && a.Before(until) {
@@ -565,7 +573,7 @@ func (r *raplGuest) stall(from, until time.Time) (longest time.Duration) {
 	return longest
 }
 
-// within compares a figure with the true one and logs the result.
+// within compares a value with the true value and logs the result.
 func (*raplGuest) within(t *testing.T, what string, bound, want, got float64) {
 	t.Helper()
 	off := math.Abs(got-want) / math.Abs(want)
@@ -573,13 +581,13 @@ func (*raplGuest) within(t *testing.T, what string, bound, want, got float64) {
 	assert.LessOrEqual(t, off, bound, what)
 }
 
-// sentPoint is a point and when its emission was.
+// sentPoint is a point with the time of its emission.
 type sentPoint struct {
 	point
 	sent time.Time
 }
 
-// points returns the points that a collector has sent of a zone.
+// points returns the points of a zone that a collector has sent.
 func (r *raplGuest) points(t *testing.T, c *guestCollector, zone string) []sentPoint {
 	t.Helper()
 	id := r.id(t, c, zone)
@@ -599,8 +607,8 @@ func (r *raplGuest) points(t *testing.T, c *guestCollector, zone string) []sentP
 	return found
 }
 
-// id returns a collector's id of a zone. Of powercap's, those outside of packages are numbered in
-// order of registration: psys comes between the packages.
+// id returns a collector's ID of a zone. Powercap's zones outside packages are numbered in order of
+// registration: psys comes between the packages.
 func (r *raplGuest) id(t *testing.T, c *guestCollector, zone string) string {
 	t.Helper()
 	socket, kind, _ := strings.Cut(zone, "/")
@@ -640,7 +648,7 @@ func (r *raplGuest) energy(zone string, at time.Time) float64 {
 	return r.truth[len(r.truth)-1].joules[zone]
 }
 
-// wraps returns how often a zone's register had certainly wrapped at a time.
+// wraps returns a lower bound of the wraps of a zone's register until a time.
 func (r *raplGuest) wraps(zone string, at time.Time) int {
 	n := 0
 	for _, s := range r.truth {

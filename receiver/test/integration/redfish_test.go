@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
 
-// redfishtool asks a service by DMTF's client and returns its answer.
+// redfishtool queries a service with DMTF's client and returns its answer.
 func redfishtool(t *testing.T, host string, arguments ...string) map[string]any {
 	t.Helper()
 	cmd := exec.Command(program(t, "redfishtool", "redfishtool"), append([]string{
@@ -30,7 +30,8 @@ func redfishtool(t *testing.T, host string, arguments ...string) map[string]any 
 	return answer
 }
 
-// DMTF's own client reads the same systems, chassis and watts from the service that the tests of the meter use.
+// DMTF's client reads the same systems, chassis and watts from the service that the tests of the
+// meter use.
 func TestRedfishServiceIsReadByRedfishtool(t *testing.T) {
 	need(t)
 	program(t, "redfishtool", "redfishtool")

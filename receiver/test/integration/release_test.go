@@ -28,7 +28,7 @@ const (
 )
 
 // The modules of the last commit, released, can be installed and built into a collector without the
-// checkout. A module proxy in the file system has them; everything else comes from the module
+// checkout. A module proxy in the file system has these modules; all others come from the module
 // cache.
 func TestReleasedModules(t *testing.T) {
 	need(t)
@@ -72,7 +72,7 @@ func TestReleasedModules(t *testing.T) {
 
 // releaseModules writes the modules of the last commit into a proxy below dir, in the version that
 // they require of each other. It returns the version, the directories of the modules, and an
-// environment of go that uses the proxy.
+// environment for go with the proxy.
 func releaseModules(t *testing.T, dir string) (version string, modules, env []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(checkout, "go.work"))
@@ -94,7 +94,7 @@ func releaseModules(t *testing.T, dir string) (version string, modules, env []st
 		}
 	}
 	cached := strings.TrimSpace(run(t, exec.Command("go", "env", "GOMODCACHE")))
-	// The flags are those of make build, so that the build cache has the dependencies.
+	// The flags of make build, so that the build cache has the dependencies.
 	return version, modules, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOBIN="+filepath.Join(dir, "bin"),
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cached, "cache/download"), "GOMODCACHE="+filepath.Join(dir, "modules"))
 }

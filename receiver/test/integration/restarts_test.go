@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restarted is a collector that is started again and again, with the sensor that it reads and the
-// directory in which it keeps its state. What it sends goes to a file a run.
+// restarted is a collector that is started several times, with its sensor and its state directory.
+// The output of each run goes to a separate file.
 type restarted struct {
 	sensor *simulatedSensor
 	root   string
@@ -48,7 +48,7 @@ receivers:
     attribution: {preset: kepler}
 `
 
-// start starts the collector and returns when it has sent something.
+// start starts the collector and returns after its first emission.
 func (r *restarted) start(t *testing.T) *collector {
 	t.Helper()
 	config := strings.NewReplacer("ROOT", r.root, "STATE", r.state).Replace(restartedConfig)
@@ -64,7 +64,7 @@ func (c *collector) kill(t *testing.T) {
 	<-c.ended
 }
 
-// uses waits until the package has used some joules more.
+// uses waits until the package has used some more joules.
 func (r *restarted) uses(t *testing.T, joules float64) {
 	t.Helper()
 	const id = "intel-rapl:0"
@@ -72,13 +72,13 @@ func (r *restarted) uses(t *testing.T, joules float64) {
 	eventually(t, "energy is used", func() bool { return r.sensor.joules(id, time.Now()) >= most })
 }
 
-// rests ends all power. What is counted then no longer changes.
+// rests ends all power, so that the counters no longer change.
 func (r *restarted) rests(t *testing.T) {
 	t.Helper()
 	r.sensor.draw(t, nil)
 }
 
-// takes reads what all runs have sent. Within a series no value may be lower than one before.
+// takes reads the output of all runs. The values of a series must not decrease.
 func (r *restarted) takes(t *testing.T) (all []emission) {
 	t.Helper()
 	clear(r.values)
@@ -100,7 +100,8 @@ func (r *restarted) takes(t *testing.T) (all []emission) {
 	return all
 }
 
-// sum adds up the last values of a metric over all series with these attributes, and counts the series.
+// sum adds up the last values of a metric over all series with these attributes, and counts the
+// series.
 func (r *restarted) sum(metric string, attributes ...string) (sum float64, series int) {
 	for s, value := range r.values {
 		if name, of, _ := strings.Cut(s, " "); name == metric && !slices.ContainsFunc(attributes, func(a string) bool { return !strings.Contains(","+of, ","+a+",") }) {
@@ -111,15 +112,15 @@ func (r *restarted) sum(metric string, attributes ...string) (sum float64, serie
 	return sum, series
 }
 
-// sumActive is the same without idle energy, which has a state of its own where it is shared.
+// sumActive is sum without idle energy, which has its own state if it is shared.
 func (r *restarted) sumActive(metric string, attributes ...string) float64 {
 	all, _ := r.sum(metric, attributes...)
 	idle, _ := r.sum(metric, append(attributes, "energy.state=idle")...)
 	return all - idle
 }
 
-// balances checks that everything that was ever sent adds up: zones to the sensor's energy, and processes to what is
-// active.
+// balances checks that everything that was ever sent adds up: zones to the sensor's energy, and
+// processes and unattributed energy to active energy.
 func (r *restarted) balances(t *testing.T) {
 	t.Helper()
 	for id, kind := range map[string]string{"intel-rapl:0": "package", "intel-rapl:0:0": "dram"} {
@@ -131,16 +132,16 @@ func (r *restarted) balances(t *testing.T) {
 		truth := r.sensor.joules(id, time.Now())
 		t.Logf("%s: %.6f J, truly %.6f J; processes %.6f J + unattributed %.6f J, active %.6f J; %d series of the node", kind, zone, truth,
 			processes, unattributed, active, series)
-		assert.InDelta(t, zone, node, 0.5e-6, "active and idle are what the zone counted")
-		assert.InDelta(t, active, processes+unattributed, 0.5e-6, "processes and unattributed are what is active")
-		assert.InDelta(t, truth, zone, 1.1e-6, "nothing is lost") // the counter shows whole microjoules
+		assert.InDelta(t, zone, node, 0.5e-6, "active and idle add up to the zone")
+		assert.InDelta(t, active, processes+unattributed, 0.5e-6, "processes and unattributed add up to active")
+		assert.InDelta(t, truth, zone, 1.1e-6, "no energy is lost") // the counter shows whole microjoules
 	}
 }
 
 var restartedPower = map[string]float64{"intel-rapl:0": 120, "intel-rapl:0:0": 15}
 
-// The collector is stopped and killed while its counters go on, and wrap. A process runs all the
-// time, and others come and go.
+// The collector is stopped and killed while its counters continue, and wrap. One process runs all
+// the time, and others start and end.
 func TestRestartsLoseNoEnergy(t *testing.T) {
 	r := newRestarted(t)
 	load := build(t, "load")
@@ -155,7 +156,7 @@ func TestRestartsLoseNoEnergy(t *testing.T) {
 		r.takes(t)
 		energy, series := r.sum("process.energy", pid, "energy.zone=package")
 		assert.Equal(t, 1, series, "run %d: the process has one series", n+1)
-		assert.Greater(t, energy, before, "run %d: it goes on", n+1)
+		assert.Greater(t, energy, before, "run %d: the series continues", n+1)
 		before = energy
 		if n == 5 {
 			break
@@ -176,6 +177,6 @@ func TestRestartsLoseNoEnergy(t *testing.T) {
 	r.balances(t)
 	for _, metric := range []string{"hw.energy", "system.unattributed.energy"} {
 		_, series := r.sum(metric)
-		assert.Equal(t, 2, series, "%s: one series a zone, over all starts", metric)
+		assert.Equal(t, 2, series, "%s: one series per zone, over all starts", metric)
 	}
 }

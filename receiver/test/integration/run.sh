@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs the tools that the integration tests need, if available, and runs the tests. A test that lacks something
-# is skipped with the reason. Fails if a test fails, or if none ran.
+# Installs the tools that the integration tests need, if available, and runs the tests. A test without
+# its requirements is skipped with the reason. Fails if a test fails, or if no test ran.
 #
-#   RUN=Docker          only the tests that match. Attacks run only if RUN contains Attack; kubernetes.sh runs those of Kubernetes
+#   RUN=Docker          only the tests that match. Attacks run only if RUN contains Attack; kubernetes.sh
+#                       runs the tests of Kubernetes
 #   SHORT=1             install nothing, and build no collector for GPUs
-#   RAPL_SECONDS=60     how long the RAPL guest is measured at least; the default is 10
+#   RAPL_SECONDS=60     minimum duration of the measurement of the RAPL guest; the default is 10
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -71,8 +72,8 @@ downloads_kernel() {
 		say "could not download $image, see $log"
 }
 
-# lets apt look into the backports of a release of Debian, by the options in the array options. It looks there by a list and a
-# state of its own, so the machine's sources stay as they are.
+# makes apt use the backports of a release of Debian, by the options in the array options. apt uses a
+# separate list and state, so the machine's sources are unchanged.
 backports() {
 	local apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 	apt=$PWD/$cache/apt-$1
@@ -92,7 +93,7 @@ downloads_from_backports() {
 	}
 }
 
-# prints the newest kernel of these backports with a name, a pattern
+# prints the newest kernel of these backports that matches a pattern
 newest_of_backports() {
 	apt-cache "${options[@]}" search --names-only "^linux-image-$1\$" | awk '{print $1}' | sort -V | tail -n 1
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The runner is run with a go test of its own.
+// The runner is run with a fake go test.
 func TestRunnerCountsFailedTests(t *testing.T) {
 	for name, test := range map[string]struct {
 		output, status string

@@ -37,7 +37,7 @@ scrape_configs:
 // scaphandrePanels are the energy and CPU queries of Scaphandre's dashboards,
 // docker-compose/dashboards/sample-dashboard.json and
 // docs_src/tutorials/grafana-kubernetes-dashboard.json in github.com/hubblo-org/scaphandre at
-// 04cc6ec9. The test's program stands for the programs that the latter names.
+// 04cc6ec9. The test's program replaces the programs that the second dashboard names.
 var scaphandrePanels = []string{
 	`scaph_host_power_microwatts / 1000000`,
 	`sum(scaph_process_power_consumption_microwatts) / 1000000`,
@@ -64,7 +64,8 @@ var scaphandreLabels = map[string][]string{
 	`scaph_process_power_consumption_microwatts{container_id="CONTAINER"}`: {"pid", "exe", "cmdline", "container_id", "container_scheduler"},
 }
 
-// The configuration that emits Scaphandre's metrics, with a Prometheus that scrapes it as it scraped Scaphandre.
+// A Prometheus scrapes the configuration that emits Scaphandre's metrics in the same way as
+// Scaphandre.
 func TestScaphandresQueries(t *testing.T) {
 	need(t)
 	program := kubernetesBinary(t)
@@ -111,12 +112,13 @@ func TestScaphandresQueries(t *testing.T) {
 		`scaph_socket_power_microwatts{socket_id="0"}`:                    pipelinePower["intel-rapl:0"],
 		`scaph_domain_power_microwatts{socket_id="0",domain_name="dram"}`: pipelinePower["intel-rapl:0:0"],
 	} {
-		// The median, because a scan that is late by a tenth of a second has an error of that size.
+		// The median, because a scan that is late by 0.1 s has an error of that size.
 		got := p.value(t, time.Now(), fmt.Sprintf(`quantile_over_time(0.5, %s[1m])`, of))
 		t.Logf("%s: %.0f, truly %.0f W", of, got, want)
 		assert.InEpsilon(t, 1e6*want, got, 0.05, of)
 	}
-	// Processes have the host's power * utilization. The power of a process is missing in the interval in which it exits.
+	// Processes have the host's power * utilization. The interval of a process's exit lacks its
+	// power.
 	eventually(t, "the processes' share of the host's power is the CPU utilization of ten seconds", func() bool {
 		before := cpuSeconds(t)
 		time.Sleep(10 * time.Second)
@@ -134,7 +136,7 @@ func TestScaphandresQueries(t *testing.T) {
 	eventually(t, "a process has power", func() bool { return len(query(process+" > 0")) > 0 })
 	require.NoError(t, short.Process.Kill())
 	_ = short.Wait()
-	eventually(t, "the power of an exited process is gone", func() bool { return len(query(process)) == 0 })
+	eventually(t, "an exited process has no power", func() bool { return len(query(process)) == 0 })
 }
 
 // nodeSeconds is the CPU time of this machine in seconds, with and without idle time.
@@ -154,7 +156,8 @@ func cpuSeconds(t *testing.T) (s nodeSeconds) {
 	return s
 }
 
-// emittedForScaphandre are the metrics that docs/scaphandre.md lists for a machine without psys, and those of the rules.
+// emittedForScaphandre are the metrics that docs/scaphandre.md lists for a machine without psys,
+// and the metrics of the rules.
 func emittedForScaphandre(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/scaphandre.md")

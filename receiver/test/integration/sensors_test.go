@@ -15,18 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own drivers for ACPI power meters, a BMC, IBM's Active Energy Manager and PMBus, on
-// devices that the test emulates. The truth is a consumption that changes while collectors read it,
-// and what they read fails meanwhile.
+// The kernel's drivers for ACPI power meters, a BMC, IBM's Active Energy Manager and PMBus are
+// tested on devices that the test emulates. The truth is a consumption that changes while
+// collectors read the sensors and the sensors fail.
 //
-// An ACPI meter that does not know its power fails with ENODATA. If the firmware's method fails,
-// Linux 6.18 returns ENODEV, and 6.1 repeats the last value. While the BMC is gone, ibmaem repeats
-// its last energy without an error, and QEMU answers with completion code 0xd2 (initialization in
+// An ACPI meter with unknown power fails with ENODATA. If the firmware's method fails, Linux 6.18
+// returns ENODEV, and 6.1 repeats the last value. While the BMC is disconnected, ibmaem repeats its
+// last energy without an error, and QEMU answers with completion code 0xd2 (initialization in
 // progress). A PMBus chip returns under the same hwmonN.
 func TestSensorsInAGuest(t *testing.T) {
 	need(t)
 	collector := collectorBinary(t)
-	t.Parallel() // with the ARM guest: most of their time they wait for sensors
+	t.Parallel() // in parallel with the ARM guest, because both mostly wait for sensors
 	for _, version := range []string{"6.1.", "6.18."} {
 		t.Run("Linux"+strings.TrimSuffix(version, "."), func(t *testing.T) {
 			k := guestKernel(t, version, "amd64")
@@ -39,8 +39,8 @@ func TestSensorsInAGuest(t *testing.T) {
 	}
 }
 
-// idleWatts is the power before the first readings and after the last ones. A BMC that says 0 W has
-// no sensor.
+// idleWatts is the power before the first readings and after the last ones. A BMC that reports 0 W
+// has no sensor.
 const idleWatts = 2
 
 // sensors are a guest with emulated sensors and the collectors that read them.
@@ -52,9 +52,9 @@ type sensors struct {
 	chip     *usbChip // nil if the kernel has no driver
 
 	hwmon, ipmi, named *guestCollector
-	// isOld reports whether the kernel is 6.1. Its ACPI driver forgets the error of the firmware's
-	// method. In its guest the BMC stays away for a minute, until its energy counter, which the
-	// driver repeats, counts as standing still.
+	// isOld reports whether the kernel is 6.1. Its ACPI driver drops the error of the firmware's
+	// method. In its guest the BMC is disconnected for a minute, until its energy counter, which
+	// the driver repeats, counts as no longer updated.
 	isOld bool
 
 	unknown, failing during // of the first ACPI meter, in emissions of hwmon
@@ -71,7 +71,7 @@ const (
 	pmbus = "0-0058:pin"
 )
 
-// sensor is what a collector must read of a sensor: its share of the consumption, within a bound.
+// sensor is the expected reading of a sensor: a share of the consumption, within a bound.
 type sensor struct {
 	id           string
 	share, bound float64
@@ -123,7 +123,7 @@ func (s *sensors) measures(t *testing.T) {
 	reach(t, s.consumed, 300, 5*time.Second)
 	reach(t, s.consumed, 180, 5*time.Second)
 	reach(t, s.consumed, 250, 3*time.Second)
-	s.readings(t, 2) // of the power that stays as it is
+	s.readings(t, 2) // while the power is constant
 	s.breaksACPI(t)
 	s.breaksBMC(t)
 	reach(t, s.consumed, idleWatts, 4*time.Second)
@@ -134,7 +134,7 @@ func (s *sensors) measures(t *testing.T) {
 	s.powersOff(t)
 }
 
-// readings waits until every sensor was read so many times more.
+// readings waits for a number of new readings of every sensor.
 func (s *sensors) readings(t *testing.T, more int) {
 	t.Helper()
 	for c, all := range s.read() {
@@ -144,7 +144,7 @@ func (s *sensors) readings(t *testing.T, more int) {
 	}
 }
 
-// reach changes the power and waits until it is reached.
+// reach changes the power and waits for the end of the change.
 func reach(t *testing.T, consumed *consumption, watts float64, over time.Duration) {
 	t.Helper()
 	consumed.changes(watts, over)
@@ -152,7 +152,7 @@ func reach(t *testing.T, consumed *consumption, watts float64, over time.Duratio
 	eventually(t, "the power is reached", func() bool { return time.Now().After(end) })
 }
 
-// breaksACPI makes the first of the power meters fail in two ways while the power stays as it is.
+// breaksACPI makes the first power meter fail in two ways while the power is constant.
 func (s *sensors) breaksACPI(t *testing.T) {
 	t.Helper()
 	s.acpi.fails(acpiFirstUnknown)
@@ -172,7 +172,7 @@ func (s *sensors) breaksACPI(t *testing.T) {
 	}
 }
 
-// breaksBMC makes the BMC and the chip vanish and come back while the power stays as it is.
+// breaksBMC makes the BMC and the chip disappear and return while the power is constant.
 func (s *sensors) breaksBMC(t *testing.T) {
 	t.Helper()
 	s.bmc.vanishes()
@@ -208,7 +208,7 @@ func (s *sensors) compares(t *testing.T) {
 			c.requireEnergy(t, of.id, s.consumed, of.share, of.bound)
 		}
 	}
-	assert.Zero(t, s.hwmon.gained(grace, s.unknown), "energy of a meter that does not know its power")
+	assert.Zero(t, s.hwmon.gained(grace, s.unknown), "energy of a meter with unknown power")
 	assert.Positive(t, s.hwmon.gained(cpu, s.unknown), "energy of the other meter")
 	assert.Equal(t, s.isOld, s.hwmon.gained(grace, s.failing) > 0, "energy of a meter whose method fails")
 	assert.Zero(t, s.ipmi.gained(dcmi, s.gone), "energy without the BMC")
@@ -219,7 +219,7 @@ func (s *sensors) compares(t *testing.T) {
 	requireBalance(t, s.ipmi.emissions, "platform")
 	if s.named != nil {
 		s.named.requireEnergy(t, pmbus, s.consumed, 1, 0.02)
-		assert.Zero(t, s.named.gained(pmbus, s.unplugged), "energy of a chip that is not there")
+		assert.Zero(t, s.named.gained(pmbus, s.unplugged), "energy of an unplugged chip")
 		requireBalance(t, s.named.emissions, "dram")
 	}
 }
@@ -227,12 +227,12 @@ func (s *sensors) compares(t *testing.T) {
 // chipModules are the drivers of a usbChip.
 var chipModules = []string{"xhci_pci", "i2c_tiny_usb", "pmbus"}
 
-// addsChip makes the kernel use the chip once its bus is there, as it does not look for PMBus
-// devices by itself.
+// addsChip makes the kernel use the chip after its bus exists: the kernel does not detect PMBus
+// devices.
 func (g *guest) addsChip(t *testing.T) {
 	t.Helper()
 	var bus string
-	eventually(t, "the USB adapter's bus is there", func() bool {
+	eventually(t, "the USB adapter's bus exists", func() bool {
 		for _, name := range g.finds(t, "/sys/bus/i2c/devices/i2c-*/name") {
 			if text, err := g.reads(t, name); err == nil && strings.HasPrefix(text, "i2c-tiny-usb") {
 				bus = filepath.Dir(name)
@@ -241,5 +241,5 @@ func (g *guest) addsChip(t *testing.T) {
 		return bus != ""
 	})
 	g.writes(t, bus+"/new_device", "pmbus 0x58")
-	require.NotEmpty(t, g.finds(t, bus+"/*-0058/hwmon/hwmon*"), "the driver knows the chip")
+	require.NotEmpty(t, g.finds(t, bus+"/*-0058/hwmon/hwmon*"), "the driver has the chip")
 }

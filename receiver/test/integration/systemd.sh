@@ -1,15 +1,16 @@
 #!/bin/bash
 # Starts a real systemd with one unit: systemd.sh DIRECTORY UNIT CGROUP
 #
-# It is the first process of namespaces of its own, on a copy of this machine's root that is written in DIRECTORY,
-# with the files of DIRECTORY/files/ on top. Its cgroups are below CGROUP in every hierarchy. It ends with this program.
+# systemd is the first process of its own namespaces, on a writable copy of this machine's root in
+# DIRECTORY, with the files of DIRECTORY/files/ on top. Its cgroups are below CGROUP in every hierarchy.
+# It ends with this program.
 set -euo pipefail
 dir=$1 unit=$2 cgroup=$3
 
 if [ "${4:-}" != inside ]; then
 	findmnt --noheadings --list --output TARGET --types cgroup,cgroup2 | while read -r hierarchy; do
 		mkdir "$hierarchy/$cgroup"
-		if [ -e "$hierarchy/cpuset.cpus" ]; then # of version 1, where a new one holds none
+		if [ -e "$hierarchy/cpuset.cpus" ]; then # version 1, where it is empty in a new cgroup
 			cat "$hierarchy/cpuset.cpus" >"$hierarchy/$cgroup/cpuset.cpus"
 			cat "$hierarchy/cpuset.mems" >"$hierarchy/$cgroup/cpuset.mems"
 		fi
@@ -25,7 +26,7 @@ cp -a "$dir/files/." "$dir/copy/upper/"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/copy/upper,workdir=$dir/copy/work" "$dir/copy/root"
 cd "$dir/copy/root"
 mount -t proc proc proc
-mount --bind proc/sys proc/sys # systemd would set some
+mount --bind proc/sys proc/sys # systemd would change some settings
 mount -o remount,bind,ro proc/sys
 mount --rbind /sys sys
 hierarchies=$(awk '$3 == "cgroup" || $3 == "cgroup2" {print $2, $3, $4}' /proc/self/mounts | grep '^/sys/fs/cgroup')

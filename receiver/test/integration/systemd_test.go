@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The shipped unit runs under a real systemd. With all of its hardening the collector reads counters that only root may
-// read and may load BPF programs, and has no other privileges.
+// The shipped unit runs under a real systemd. With all of its hardening, the collector reads
+// counters that only root may read and may load BPF programs, and has no other privileges.
 func TestSystemdService(t *testing.T) {
 	need(t)
 	program(t, "systemd-analyze", "systemd")
@@ -48,7 +48,7 @@ func TestSystemdService(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "copy"), 0o755))
 	put("usr/local/bin/otelcol-energy", fileText(t, collectorBinary(t)), 0o755)
 	put("etc/systemd/system/otelcol-energy.service", fileText(t, shipped(t, "systemd", "otelcol-energy.service")), 0o644)
-	// None of this machine's other units.
+	// No other unit of this machine may run.
 	put("etc/systemd/system/otelcol-energy.service.d/test.conf", "[Unit]\nDefaultDependencies=no\nWants=\nAfter=\n", 0o644)
 	put("etc/systemd/system/"+target, "[Unit]\nDefaultDependencies=no\nWants=otelcol-energy.service\n", 0o644)
 	put("made-up/sys/class/powercap/intel-rapl:0/name", "package-0\n", 0o444)
@@ -72,7 +72,7 @@ service:
 	require.NoError(t, err)
 	cmd := exec.Command(script, dir, target, cgroup)
 	ended := startDaemon(t, cmd, log)
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // killed, as systemd takes long to terminate; it is killed with its parent
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // also kills its child; systemd takes long to terminate
 
 	var pid string
 	eventually(t, "the collector runs", func() bool {
@@ -88,7 +88,7 @@ service:
 	status := fileText(t, filepath.Join("/proc", pid, "status"))
 	_, parent, _ := strings.Cut(status, "PPid:\t")
 	parent, _, _ = strings.Cut(parent, "\n")
-	counter := filepath.Join("/proc", parent, "root/made-up/sys/class/powercap/intel-rapl:0/energy_uj") // systemd's: its own is read-only
+	counter := filepath.Join("/proc", parent, "root/made-up/sys/class/powercap/intel-rapl:0/energy_uj") // systemd's, because its own is read-only
 	var active float64
 	energy := 0
 	eventually(t, "the collector measures", func() bool {
@@ -106,7 +106,8 @@ service:
 
 	said := fileText(t, filepath.Join(root, "var/lib/otelcol-energy/log"))
 	if bpfLacks == "" {
-		// The programs have been loaded by then. The only error is the PID namespace, which is this test's.
+		// The programs are loaded by then. The only error is about the PID namespace, which the
+		// test made.
 		assert.Contains(t, said, "not those of this kernel, PID namespace and time namespace")
 	}
 	granted := fmt.Sprintf("%016x", 1<<unix.CAP_DAC_READ_SEARCH|1<<unix.CAP_SYS_PTRACE|1<<unix.CAP_BPF|1<<unix.CAP_PERFMON)
@@ -118,7 +119,8 @@ service:
 	assert.NotContains(t, status, "Uid:\t0\t")
 }
 
-// writeInto replaces the content of a file in another process's root. Links cannot lead out of that root.
+// writeInto replaces the content of a file in another process's root. Links cannot lead out of that
+// root.
 func writeInto(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -142,7 +144,8 @@ func processOf(program, cgroup string) (pid string) {
 	return filepath.Base(all[i])
 }
 
-// removeCgroupsNamed removes the cgroups of a name directly below the hierarchies' roots, with everything in them.
+// removeCgroupsNamed removes the cgroups with a name directly below the hierarchies' roots, with
+// their contents.
 func removeCgroupsNamed(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "the cgroups "+name+" are removed", func() bool {
@@ -161,7 +164,7 @@ func removeCgroupsNamed(t *testing.T, name string) {
 		}
 		slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) }) // children first
 		for _, dir := range dirs {
-			_ = os.Remove(dir) // its last process is about to end
+			_ = os.Remove(dir) // fails until its last process has ended
 		}
 		return len(dirs) == 0
 	})

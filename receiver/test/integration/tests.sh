@@ -1,8 +1,9 @@
 # Sourced by run.sh and kubernetes.sh.
 
-# tests LOG ARGUMENTS... runs the integration tests with these arguments of go test, keeps their output in LOG, and
-# prints how many passed, failed and were skipped. It fails if a test fails, if the run ends early, or if no test ran.
-# LOG.again then holds a value of RUN for a second run: the tests that failed, or nothing, for all, if the run ended early.
+# tests LOG ARGUMENTS... runs the integration tests with these arguments of go test, keeps their output
+# in LOG, and prints the numbers of passed, failed and skipped tests. It fails if a test fails, if the run
+# ends early, or if no test ran. LOG.again then contains a value of RUN for a second run: the failed tests,
+# or an empty value, for all tests, if the run ended early.
 tests() {
 	local log=$1 status=0 passed failed skipped again
 	shift

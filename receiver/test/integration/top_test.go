@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table is a document of `energy top --json`, as far as these tests read it.
+// table has the values of a document of `energy top --json` that these tests read.
 type table struct {
 	At            time.Time `json:"at"`
 	Since         time.Time `json:"since"`
@@ -35,11 +35,12 @@ type table struct {
 	} `json:"views"`
 }
 
-// compilerName is short enough for the kernel's name of a process, which is that of short-lived processes.
+// compilerName fits into the kernel's name of a process, the only name of short-lived processes.
 const compilerName = "test-compiler"
 
-// writeSources writes C files, and a Makefile that compiles them with a copy of gcc's compiler under the name
-// compilerName. The user and system seconds of each compiler are a line of the file times.
+// writeSources writes C files, and a Makefile that compiles them with a copy of gcc's compiler
+// under the name compilerName. Each compiler writes a line with its user and system seconds to the
+// file times.
 func writeSources(t *testing.T, dir string, files int) {
 	t.Helper()
 	compiler, err := os.ReadFile(strings.TrimSpace(run(t, exec.Command("gcc", "-print-prog-name=cc1"))))
@@ -90,7 +91,7 @@ func busyTimes(t *testing.T, done <-chan struct{}) (samples []busyTime) {
 	}
 }
 
-// busyAt returns the busy time at a time that samples enclose.
+// busyAt returns the busy time at a time between the first and the last sample.
 func busyAt(samples []busyTime, at time.Time) float64 {
 	i := 1
 	for i < len(samples)-1 && samples[i].at.Before(at) {
@@ -100,8 +101,8 @@ func busyAt(samples []busyTime, at time.Time) float64 {
 	return a.seconds + (b.seconds-a.seconds)*at.Sub(a.at).Seconds()/b.at.Sub(a.at).Seconds()
 }
 
-// The compilers of a build are short-lived. Their row has their share of the active energy, which is proportional to
-// CPU time with this model, and no table has a contradiction.
+// The compilers of a build are short-lived. Their row has their share of the active energy, which
+// is proportional to CPU time with this model, and no table contradicts itself.
 func TestTopNextToABuild(t *testing.T) {
 	need(t)
 	program(t, "gcc", "gcc")

@@ -15,19 +15,18 @@ import (
 )
 
 // usbChip is a power supply with a PMBus interface, on the I2C bus of a USB adapter. QEMU's device
-// usb-redir connects the adapter. The kernel's drivers i2c-tiny-usb and pmbus are on the other
-// side.
+// usb-redir connects the adapter to the kernel's drivers i2c-tiny-usb and pmbus.
 type usbChip struct {
 	*peripheral
 	consumed *consumption
-	command  byte // of PMBus, that the next read is for
+	command  byte // PMBus command of the next read
 	refused  bool // the chip did not acknowledge the last message
 }
 
 // chipAddress is the chip's address on the I2C bus.
 const chipAddress = 0x58
 
-// newUSBChip returns a chip that is there until the test ends.
+// newUSBChip returns a chip that is connected until the test ends.
 func newUSBChip(t *testing.T, consumed *consumption) *usbChip {
 	t.Helper()
 	u := &usbChip{consumed: consumed}
@@ -59,14 +58,14 @@ const (
 	usbUnusedEndpoint    = 255
 	usbVendorSpecific    = 0xff
 	usbVersion           = "integration tests"
-	usbCapabilities      = 1<<4 | 1<<5 | 1<<6 // packet sizes of endpoints; identifiers of 64 bits; bulk lengths of 32 bits
+	usbCapabilities      = 1<<4 | 1<<5 | 1<<6 // packet sizes of endpoints, 64-bit identifiers, 32-bit bulk lengths
 	usbEndpoints         = 32
 	adapterVendor        = 0x0403
 	adapterProduct       = 0xc631
 	usbRequestDescriptor = 6
 )
 
-// usbHeader is before every packet after the two hellos.
+// usbHeader precedes every packet after the two hellos.
 type usbHeader struct {
 	Type, Length uint32
 	ID           uint64
@@ -105,8 +104,8 @@ func (u *usbChip) serve(conn net.Conn) {
 	}
 }
 
-// greet exchanges hellos: a header with an identifier of 32 bits, the name of the program, and capabilities. It reports
-// whether the other side is there.
+// greet exchanges hellos: a header with a 32-bit identifier, the name of the program, and
+// capabilities. It reports whether the other side answered.
 func greet(conn net.Conn) bool {
 	hello, _ := binary.Append(nil, binary.LittleEndian, []uint32{usbHello, 64 + 4, 0})
 	hello = append(hello, make([]byte, 64)...)
@@ -127,18 +126,18 @@ func greet(conn net.Conn) bool {
 func interfaceInfo() []byte {
 	info := make([]byte, 4+4*usbEndpoints)
 	info[0] = 1
-	info[4+usbEndpoints] = usbVendorSpecific // after the numbers come the classes
+	info[4+usbEndpoints] = usbVendorSpecific // the classes follow the numbers
 	return info
 }
 
-// endpointInfo lists the adapter's endpoints: the two for control.
+// endpointInfo lists the adapter's two endpoints, for control transfers.
 func endpointInfo() []byte {
 	info := make([]byte, (3+2)*usbEndpoints)
 	for i := range usbEndpoints {
 		if i%16 != 0 {
 			info[i] = usbUnusedEndpoint
 		} else {
-			info[3*usbEndpoints+2*i] = 8 // after types, intervals and interfaces come the sizes of packets
+			info[3*usbEndpoints+2*i] = 8 // packet sizes follow types, intervals and interfaces
 		}
 	}
 	return info
@@ -169,7 +168,7 @@ func (u *usbChip) control(header, data []byte) []byte {
 	return append(response, answer...)
 }
 
-// descriptor returns the adapter's descriptors (USB 2.0, section 9.6), nil where there is none.
+// descriptor returns the adapter's descriptors (USB 2.0, section 9.6), or nil for others.
 func descriptor(value uint16) []byte {
 	switch value {
 	case 0x0100: // device: USB 1.1, one configuration, no strings
@@ -182,7 +181,7 @@ func descriptor(value uint16) []byte {
 
 // transfer answers a request of the kernel's drivers/i2c/busses/i2c-tiny-usb.c.
 func (u *usbChip) transfer(request byte, address uint16, data []byte, length int) []byte {
-	const functionality, status, transferMessage = 1, 3, 4 // requests 4 to 7 are messages: the first and the last one are marked
+	const functionality, status, transferMessage = 1, 3, 4 // requests 4 to 7 are messages, with marks for the first and the last
 	switch {
 	case request == functionality:
 		return binary.LittleEndian.AppendUint32(nil, 0x0eff0009) // I2C, and SMBus by messages
@@ -205,10 +204,10 @@ func (u *usbChip) transfer(request byte, address uint16, data []byte, length int
 	return nil
 }
 
-// register returns the value of the register that the last command was for. The chip refuses all others.
+// register returns the register of the last command. The chip refuses other commands.
 func (u *usbChip) register() (value uint16, known bool) {
 	switch u.command {
-	case 0x03, 0x10, 0x19, 0x78, 0x79, 0x7e: // CLEAR_FAULTS, WRITE_PROTECT, CAPABILITY, STATUS_BYTE, STATUS_WORD, STATUS_CML
+	case 0x03, 0x10, 0x19, 0x78, 0x79, 0x7e: // CLEAR_FAULTS, WRITE_PROTECT, CAPABILITY and status registers
 		return 0, true
 	case 0x20: // VOUT_MODE: linear
 		return 0x17, true
@@ -220,7 +219,8 @@ func (u *usbChip) register() (value uint16, known bool) {
 	return 0, false
 }
 
-// linear11 encodes a positive number as PMBus does: five bits of exponent and eleven of mantissa, both signed.
+// linear11 encodes a positive number in PMBus's format: five bits of exponent and eleven of
+// mantissa, both signed.
 func linear11(v float64) uint16 {
 	exponent := 0
 	for ; v > 1023; v /= 2 {

@@ -32,10 +32,10 @@ func machines() []*machine {
 	}
 }
 
-// until is how much CPU time the busy machine uses while it is measured, in seconds.
+// until is the CPU time that the busy machine uses during the measurement, in seconds.
 const until = 6
 
-// testMachines compares what a collector has sent of the machines with their true CPU times.
+// testMachines compares the machines' CPU times from a collector with the true CPU times.
 func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks string, all []*machine) {
 	for _, source := range []string{"procfs", "bpf"} {
 		t.Run(source, func(t *testing.T) {
@@ -51,7 +51,7 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 				got := total(emissions, "process.cpu.time", id)
 				energy := total(emissions, "vm.energy", id, "vm.name="+m.name, "vm.hypervisor=qemu")
 				t.Logf("%s, %s: used %.4f s, reported %.4f s (%+.2f %%), %.3f J", source, m.name, m.used, got, 100*(got/m.used-1), energy)
-				// Starting a machine takes some milliseconds before its process is one.
+				// While a machine starts, its process is not yet a machine for a few milliseconds.
 				assert.InDelta(t, m.used, got, 0.02*m.used+0.05, "%s by %s", m.name, source)
 				assert.InDelta(t, total(emissions, "process.energy", id), energy, 1e-4, "a machine has the energy of its processes")
 				members = append(members, member{"process.cpu.time", "vm.energy", id})
@@ -64,7 +64,7 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 }
 
 // startCollectors starts a collector for each CPU time source, with further settings of the
-// receiver. If BPF is unavailable bpfLacks is the reason.
+// receiver. bpfLacks is the reason if BPF is unavailable.
 func startCollectors(t *testing.T, settings ...string) (all map[string]*collector, bpfLacks string) {
 	t.Helper()
 	all = map[string]*collector{}
@@ -90,8 +90,8 @@ func (m *machine) kernelArguments() string {
 	return fmt.Sprintf("console=ttyS0 quiet panic=-1 tsc=reliable guest.load=%q", m.load)
 }
 
-// Two machines of libvirt are compared with `virsh domstats`, which reads their cgroups. libvirt keeps the threads of
-// the virtual CPUs in a cgroup of their own.
+// Two machines of libvirt are compared with `virsh domstats`, which reads their cgroups. libvirt
+// puts the threads of virtual CPUs into separate cgroups.
 func TestLibvirtMachines(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.1.", "amd64")
@@ -143,7 +143,7 @@ func startLibvirt(t *testing.T) *libvirt {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "libvirtd.conf"), []byte(daemonConfig), 0o600))
 	driverConfig := "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nremember_owner = 0\nnamespaces = []\nstdio_handler = \"file\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "qemu.conf"), []byte(driverConfig), 0o600))
-	// In its own mount namespace the daemon has its directories to itself.
+	// The daemon's mount namespace gives it private directories.
 	const script = `set -e
 for d in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do mkdir -p $d; mount -t tmpfs none $d; done
 cp "$1/qemu.conf" /etc/libvirt/
@@ -173,7 +173,7 @@ func (l *libvirt) virsh(t *testing.T, args ...string) string {
 	return run(t, exec.Command(l.client, append([]string{"--connect", l.uri}, args...)...))
 }
 
-// create creates a machine that does not run yet.
+// create creates a machine that is paused.
 func (l *libvirt) create(t *testing.T, m *machine, k kernel, initramfs string) {
 	t.Helper()
 	domain := m.domain(t, k, initramfs, 256, m.kernelArguments(), "<serial type='null'/>")
@@ -217,7 +217,8 @@ func (l *libvirt) cpuTotal(t *testing.T, m *machine) float64 {
 	return float64(nanoseconds) / 1e9
 }
 
-// Two machines without a manager, identified by their arguments alone, are compared with the times of their processes.
+// Two machines without a manager, identified only by their arguments, are compared with the times
+// of their processes.
 func TestQEMUByHand(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.1.", "amd64")
@@ -254,7 +255,8 @@ func TestQEMUByHand(t *testing.T) {
 	testMachines(t, collectors, bpfLacks, all)
 }
 
-// processTime returns the user and system time of a process in seconds (proc_pid_stat(5), fields 14 and 15).
+// processTime returns the user and system time of a process in seconds (proc_pid_stat(5), fields 14
+// and 15).
 func processTime(t *testing.T, pid int) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

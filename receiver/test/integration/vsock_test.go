@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own vsock, without a machine of the hypervisor. Over its loopback the tests of
-// internal/power/guest send a machine its energy. A collector beside the hypervisor's, which has no
-// context ID of a machine, reaches its port and receives nothing.
-func TestVsockTellsMachinesOnly(t *testing.T) {
+// The kernel's vsock, without a virtual machine. The tests of internal/power/guest send a machine
+// its energy over the loopback of vsock. A second collector next to the hypervisor's, which has no
+// context ID of a machine, reaches the port and receives no energy.
+func TestVsockServesMachinesOnly(t *testing.T) {
 	need(t)
 	k := guestKernel(t, "6.1.", "amd64")
 	files := map[string]string{"otelcol-energy": collectorBinary(t), "guest.test": buildTests(t, "internal/power/guest")}
@@ -30,12 +30,13 @@ func TestVsockTellsMachinesOnly(t *testing.T) {
 	host.stops(t)
 	g.powersOff(t)
 	assert.Contains(t, beside.degraded(), "the hypervisor has no energy of this virtual machine")
-	assert.Empty(t, beside.emissions, "energy beside the hypervisor")
+	assert.Empty(t, beside.emissions, "energy without a virtual machine")
 	assert.Empty(t, host.degraded())
 	requireBalance(t, host.emissions, "package")
 }
 
-// requireLoopback runs the test of internal/power/guest that takes a kernel with the loopback of vsock.
+// requireLoopback runs the test of internal/power/guest that requires a kernel with vsock's
+// loopback.
 func requireLoopback(t *testing.T, g *guest) {
 	t.Helper()
 	const name, test = "loopback", "TestOverTheKernelsLoopback"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two ACPI power meters (ACPI 6.4, section 10.4) for a virtual machine. The test writes what they measure into the machine's
- * memory at 0x20000000, which the kernel leaves alone, in little endian:
+ * Two ACPI power meters (ACPI 6.4, section 10.4) for a virtual machine. The test writes their readings
+ * into the machine's memory at 0x20000000, which the kernel does not use, in little endian:
  *
  *	u32 mW of the first meter
  *	u32 mW of the second meter
- *	u32 errors: bit 0 and 1: the first, the second does not know its power; bit 4: the first one's method fails
+ *	u32 errors: bit 0, bit 1: the power of the first, of the second is unknown; bit 4: the method of the
+ *	    first fails
  *	u32, u32 the averaging intervals that the kernel has set, in ms; 0 means 1000
  */
 DefinitionBlock ("", "SSDT", 2, "TEST", "PWRMETER", 1)
@@ -28,7 +29,7 @@ DefinitionBlock ("", "SSDT", 2, "TEST", "PWRMETER", 1)
                 0, 0,       /* mW, input */
                 95000,      /* accuracy in thousandths of a percent */
                 1000,       /* ms between samples */
-                1000, 10000,/* least and most of the averaging interval, ms */
+                1000, 10000,/* minimum and maximum averaging interval, ms */
                 0xFFFFFFFF, 0, 0, 0xFFFFFFFF,
                 "QEMU-PM", "0001", "Grace Power Socket 0" }) }
             Method (_PMM, 0) {
