@@ -25,46 +25,44 @@ type AttributionConfig struct {
 	// machine supports apply. The other settings of this section override individual rules.
 	Preset Preset `mapstructure:"preset"`
 	// Scope selects the CPUs whose processes and utilization determine the attribution of the
-	// energy of a CPU package and its DRAM: node selects all CPUs of the node, and zone the CPUs of
-	// the package. If scope is not set, the preset selects it, or it is zone.
+	// energy of a CPU package and its DRAM: all CPUs of the node (node) or the CPUs of the package
+	// (zone). A preset may change the default.
 	//
 	//reference:research
 	Scope Scope `mapstructure:"scope"`
 	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active
-	// and idle energy. A string in place of a map selects a model, and a string at the top level
-	// the model of all zone kinds. If static_power is not set, the preset selects the models.
-	// Without a preset, they are trained.
+	// and idle energy. A string in place of the map is the model of all zone kinds. A string in
+	// place of the settings of a zone kind is its model. A preset may change the default.
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
-	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in
-	// proportion to it. A string at the top level is the weight of all zone kinds. At most two
-	// weights may be in use, not counting cpu_time for dram or if smt_weight is 1, and at most one
-	// of frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects
-	// it. Without a preset it is frequency_squared if the machine measures clock rates. For dram it
-	// is cache_misses if the machine counts them for each process, otherwise memory_cpu_time. The
-	// weight power_model requires measured energy of the CPU packages, or of dram for dram.
+	// Weight maps zone kinds, or all, to the attribution weight. Active energy is attributed in
+	// proportion to the weight. A string in place of the map is the weight of all zone kinds. At
+	// most two weights may be in use. cpu_time does not count for dram, or if smt_weight is 1. At
+	// most one of frequency, frequency_squared and frequency_cubed may be in use. By default, the
+	// weight is frequency_squared if the machine measures clock rates, otherwise cpu_time. For dram
+	// it is cache_misses if the machine counts them for each process, otherwise memory_cpu_time. A
+	// preset may change the default. power_model requires measured energy of the CPU packages, and
+	// for dram measured energy of dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
-	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply
-	// CPU time while the other thread of the core is busy: two busy threads draw 2 * smt_weight
-	// times the power of one. 0 selects the factor of the preset, or 0.6.
+	// SMTWeight is the factor, from 0.5 to 1, by which cpu_time and the frequency weights multiply
+	// CPU time while the other thread of the core is busy: two busy threads are assumed to draw 2 *
+	// smt_weight times the power of one. 0 selects the factor of the preset, or 0.6.
 	//
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
-	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the
-	// running processes, and unattributed reports it as unattributed energy. If interrupts is not
-	// set, the preset selects the rule. Without a preset it is unattributed.
+	// Interrupts selects how the energy of interrupts is attributed: to the running processes
+	// (shared), or to no process (unattributed). A preset may change the default.
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
-	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal) or
-	// to containers and virtual machines (equal_containers), to these in proportion to their CPU
-	// requests (requested), or to processes in proportion to active energy (used). requested_linear
-	// is requested for container runtimes that convert CPU shares linearly: runc before 1.3.2 and
-	// crun before 1.23.
-	// If idle is not set, the preset selects the rule. Without a preset it is none.
+	// Idle selects the workloads that receive idle energy: none; all processes equally (equal);
+	// containers and virtual machines, either equally (equal_containers) or in proportion to their
+	// CPU requests (requested); or processes in proportion to active energy (used).
+	// requested_linear is requested for container runtimes that convert CPU shares linearly: runc
+	// before 1.3.2 and crun before 1.23. A preset may change the default.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`

@@ -37,9 +37,9 @@ type Config struct {
 	// totals and trained static power models are stored. Without storage, totals start at 0 and
 	// models are trained again after each start.
 	Storage string `mapstructure:"storage"`
-	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other to
-	// the default. If zones contains package and dram, the preset scaphandre attributes psys in place
-	// of these two on machines with the zone psys.
+	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other
+	// to the default. In place of package and dram, the preset scaphandre attributes psys if the
+	// machine has it.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters drivers.Config `mapstructure:"meters"`
@@ -48,10 +48,10 @@ type Config struct {
 	// the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow
-	// it, else clocks. clocks requires the PID namespace of the host and is procfs without it.
+	// it, else clocks. clocks requires the PID namespace of the host; without it, procfs is used.
 	CPUTime cpu.SourceKind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval, which makes
-	// one window per collection. With a preset other than smartwatts, the default is one window per
+	// Window is the length of an attribution window, from 10ms to collection_interval (one window
+	// per collection). With a preset other than smartwatts, the default is one window per
 	// collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
@@ -89,14 +89,14 @@ type SeriesConfig struct {
 
 // ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
-	// GroupBy selects how processes are grouped into series. By default, each of the max processes
-	// with the highest usage has a series of its own, by PID, once it has run for a minute. All
-	// other processes are grouped by program: processes with the same executable, container, unit
-	// and user share a series, including exited ones. pid disables series by program, and program
+	// GroupBy selects how processes are grouped into series. By default, the max processes with the
+	// highest usage have their own series by PID once they have run for a minute. All other
+	// processes are grouped by program: processes with the same executable, container, unit and
+	// user share a series, including exited ones. pid disables series by program, and program
 	// disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
-	// Max is the maximum number of series. The entities with the highest usage have their own
-	// series. 0 sets a limit of 131,072.
+	// Max is the maximum number of series, for the processes or programs with the highest usage. 0
+	// sets a limit of 131,072.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
@@ -142,9 +142,8 @@ func (g GroupBy) ProcessSeries() ledger.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own
-	// series. 0 sets a limit of 131,072. For containers and pods, 0 also removes the limit on new series per
-	// hour.
+	// Max is the maximum number of series, for the entities with the highest usage. 0 sets a limit
+	// of 131,072. For containers and pods, 0 also removes the limit on new series per hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}

@@ -30,11 +30,11 @@ type ModelConfig struct {
 	// Zone is the zone kind whose power is modeled: package (all CPU packages of the node) or
 	// platform (the whole machine).
 	Zone power.Kind `mapstructure:"zone"`
-	// Idle is the share of the host's idle power that a virtual machine gets, for auto and file:
-	// share, in proportion to its CPUs, or none.
+	// Idle is the part of the host's idle power that a virtual machine gets with auto and file:
+	// share (in proportion to its CPUs) or none.
 	Idle ModelIdle `mapstructure:"idle"`
-	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the value
-	// of the model for auto and file, and no model of DRAM otherwise.
+	// MemoryPower is the power of memory in watts per GiB, for the zone dram. If it is 0, auto and
+	// file use their own value. With idle_power, max_power or points, memory is then not modeled.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
 	// hasCurve reports whether the curve is configured, even with powers of 0.

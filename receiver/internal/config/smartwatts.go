@@ -7,23 +7,21 @@ import "github.com/energyreceiver/energyreceiver/internal/invalid"
 // SmartWattsConfig holds the parameters of the power model of the preset smartwatts. The length of a
 // sample is Config.Window.
 type SmartWattsConfig struct {
-	// TDP is the thermal design power of a CPU package in watts. The static power of a
-	// model, of the packages or of dram, is at most the TDP times the number of its zones. 0 sets
-	// no limit. If you set it, use the TDP of your CPU: a lower value makes the model inaccurate.
+	// TDP is the thermal design power of a CPU package in watts. It limits the static power of the
+	// packages and of dram to the TDP times the number of zones. 0 sets no limit. A value below the
+	// TDP of your CPU makes the model inaccurate.
 	TDP float64 `mapstructure:"tdp"`
 	// BaseClock is the base clock of the CPUs in MHz, from 25 to 1000. Each multiple of it has its
 	// own model.
 	BaseClock float64 `mapstructure:"base_clock"`
-	// CPUErrorThreshold is the error of the estimated power of the packages, in watts above 0. A
-	// model with a larger error is trained again.
+	// CPUErrorThreshold is the maximum error, in watts above 0, of the estimated power of the
+	// packages. A model with a larger error is trained again.
 	CPUErrorThreshold float64 `mapstructure:"cpu_error_threshold"`
-	// DRAMErrorThreshold is the error of the estimated power of dram, in watts above 0. A model of
-	// dram with a larger error is trained again.
+	// DRAMErrorThreshold is the maximum error for dram, as cpu_error_threshold.
 	DRAMErrorThreshold float64 `mapstructure:"dram_error_threshold"`
 	// MinSamples is the minimum number of samples to train a model, from 1 to history_window.
 	MinSamples int `mapstructure:"min_samples"`
-	// HistoryWindow is the number of most recent samples that a model is trained with. It is at
-	// most 600.
+	// HistoryWindow is the number of most recent samples that a model is trained with, at most 600.
 	HistoryWindow int `mapstructure:"history_window"`
 
 	_ struct{}
