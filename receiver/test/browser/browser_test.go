@@ -82,7 +82,7 @@ type tab struct {
 }
 
 // open opens an address. The test fails if the page has a fault, such as a violation of its policy,
-// or sends a request elsewhere. A report sends none.
+// or sends a request to another address. Reports send no requests.
 func open(t *testing.T, address string) *tab {
 	t.Helper()
 	p := &tab{T: t, address: address, expect: "^$"}
@@ -124,7 +124,7 @@ func (p *tab) event(e any) {
 	}
 }
 
-// forget returns the faults until now.
+// forget returns the recorded faults and clears them.
 func (p *tab) forget() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +191,7 @@ func get[T any](p *tab, expression string) T {
 	return v
 }
 
-// until waits for a condition, which is an expression in the page. The page may be loaded again meanwhile.
+// until waits for a condition, an expression in the page. The page may reload during the wait.
 func (p *tab) until(condition string) {
 	p.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -220,7 +220,8 @@ func (p *tab) untilRead(n *node) {
 	get[bool](p, "drawn()")
 }
 
-// click clicks an element. It holds the button until the page is drawn again: people press for about 100 ms.
+// click clicks an element. It holds the button until the page is drawn again, because people press
+// a button for about 100 ms.
 func (p *tab) click(element string) {
 	p.Helper()
 	p.until(element)
@@ -260,7 +261,8 @@ func live(t *testing.T, n *node, arguments ...string) *tab {
 	return p
 }
 
-// shows fails unless a text of the page has these quantities, in at least two digits that are all right.
+// shows fails unless a text of the page has these quantities, with at least two digits, all
+// correct.
 func (p *tab) shows(text string, want ...float64) {
 	p.Helper()
 	found := get[[][]float64](p, "quantities("+text+")")

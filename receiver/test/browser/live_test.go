@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The exporter has new figures every second, and is read in another beat: some readings have none, and some are late.
+// The exporter has new figures every second. Readings are at other times: some have no new figures,
+// and some are late.
 func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 	n := newNode(t, kubernetes, 25, time.Second)
 	n.beat = []time.Duration{0, 1, 0, 2, 1, 0, 0, 3, 1, 1, 0, 2}
@@ -106,7 +107,8 @@ const (
 	depth  = `all("#trail button").length`
 )
 
-// Figures stand still when a collector is gone, and in reports. The tab key alone reaches each element.
+// Figures are constant after the collector has ended, and in reports. The tab key alone reaches
+// each element.
 func TestAChoiceByMouseOrKeyboardHoldsWhenThePageIsDrawnAgain(t *testing.T) {
 	for _, with := range []struct {
 		mouse    bool
@@ -153,7 +155,8 @@ func TestAChoiceByMouseOrKeyboardHoldsWhenThePageIsDrawnAgain(t *testing.T) {
 	}
 }
 
-// Violations of the policy are faults, which fail the other tests. The last fetch comes from a page of another port.
+// Violations of the policy are faults, which fail the other tests. The last fetch is from a page of
+// another port.
 func TestOtherSitesScriptsAndReboundNamesGetNothing(t *testing.T) {
 	n := newNode(t, kubernetes, 3, time.Second)
 	p := live(t, n)
@@ -206,7 +209,7 @@ func TestAPageOutlivesItsCollectorAndItsServer(t *testing.T) {
 	p.until(`!wrong() && q("svg.plot")`)
 }
 
-// The bounds of cost and time are wide, because the machine may be busy. The log has the figures.
+// The limits of cost and time are wide, because the machine may be busy. The log has the figures.
 func TestThePageComesSoonAndCostsLittle(t *testing.T) {
 	began := time.Now()
 	address, _ := startWeb(t, "--local")

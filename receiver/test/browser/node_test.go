@@ -45,8 +45,8 @@ var hostile = []program{
 	{"", "", "hasOwnProperty", "constructor", "", 5, 0},
 }
 
-// node is a machine as the collector's Prometheus exporter reports it. Its figures are a function of
-// its time, which passes only when it is read, and stops at the last reading.
+// node is a machine as the collector's Prometheus exporter reports it. Its figures are a function
+// of its time, which passes only at readings and stops at the last reading.
 type node struct {
 	power map[string]float64 // by series
 	base  time.Time
@@ -57,7 +57,7 @@ type node struct {
 
 	mu       sync.Mutex
 	time     time.Duration // since base
-	reset    float64       // seconds that the energies do not count, because the collector was started again
+	reset    float64       // seconds missing in the energies, because the collector was restarted
 	readings int
 	address  string
 	stop     func() error
@@ -130,8 +130,8 @@ func (n *node) watts(texts ...string) (watts float64) {
 	return watts
 }
 
-// elapsed returns the time since the first reading and the seconds for which the mean power would use
-// the energy since then.
+// elapsed returns the time since the first reading, and the energy since then divided by the mean
+// power, in seconds.
 func (n *node) elapsed() (elapsed time.Duration, seconds float64) {
 	s := n.time.Seconds()
 	return n.time, math.Round(1000*(s+n.wave*math.Sin(s/20)*20)) / 1000 // µJ are whole

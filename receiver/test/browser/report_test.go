@@ -36,7 +36,7 @@ func measured(t *testing.T, arguments ...string) string {
 	return string(page)
 }
 
-// loop is a command that takes some 100 ms of CPU time.
+// loop is a command that uses about 100 ms of CPU time.
 const loop = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; `
 
 // reports returns a report of each kind.
@@ -165,8 +165,8 @@ func TestEveryPageFitsItsWindowFollowsTheThemeAndIsAccessible(t *testing.T) {
 	})
 }
 
-// inAllSizes tests a page in windows of all sizes, then presses all buttons for choices. An image without a text shows
-// that axe-core finds violations, for which the page runs the scripts of others.
+// inAllSizes tests a page in windows of all sizes, then presses all buttons for choices. An image
+// without a text shows that axe-core finds violations. For axe-core the page runs foreign scripts.
 func (p *tab) inAllSizes(name string) {
 	axe, err := os.ReadFile(*axePath)
 	if err != nil {

@@ -66,7 +66,7 @@ func moment(t *testing.T, text string) time.Time {
 	return at
 }
 
-// readRun reads a run. Memory traffic is the mean of the time in which all programs ran.
+// readRun reads a run. Memory traffic is the mean while all programs ran.
 func readRun(t *testing.T, dir string) (r run) {
 	var from, to time.Time
 	rows(t, filepath.Join(dir, "workload_data.csv"), func(cell func(string) string) {
@@ -91,7 +91,7 @@ func readRun(t *testing.T, dir string) (r run) {
 	return r
 }
 
-// sample returns a run as a sample of a zone. Memory traffic is in place of cache misses.
+// sample returns a run as a sample of a zone. Memory traffic replaces cache misses.
 func (r *run) sample(zone string) ridge.Sample {
 	s := ridge.Sample{Seconds: 60, Misses: r.traffic, Watts: r.watts[zone]}
 	for _, p := range r.programs {
@@ -105,21 +105,21 @@ func (r *run) has(name string) bool {
 	return slices.ContainsFunc(r.programs, func(p program) bool { return p.name == name })
 }
 
-// colocations holds all runs, and those of one program by its name.
+// colocations holds all runs, and the runs of one program by its name.
 type colocations struct {
 	runs []run
 	solo map[string]run
 }
 
-// traffic returns the memory traffic of a program in a run: its traffic alone, slowed down as the
-// program is. The traffic of each program was not measured.
+// traffic returns the memory traffic of a program in a run: its traffic alone, reduced in
+// proportion to its slowdown. The traffic of each program was not measured.
 func (c *colocations) traffic(p program) float64 {
 	alone := c.solo[p.name]
 	return alone.traffic * alone.programs[0].period / p.period
 }
 
-// modelShare returns the share of the first program of a pair by a power model. The model has not seen
-// a run with either program.
+// modelShare returns the share of the first program of a pair by a power model, which is not fitted
+// to runs with either program.
 func (c *colocations) modelShare(t *testing.T, pair *run, zone string) float64 {
 	var m ridge.Model
 	a, b := pair.programs[0], pair.programs[1]
@@ -148,8 +148,8 @@ func readRuns(t *testing.T, dir string) *colocations {
 	return c
 }
 
-// constant returns the power of the memory without traffic, above the power at rest: a straight line over
-// all runs.
+// constant returns the power of the memory without traffic, above the power at rest, by a straight
+// line over all runs.
 func (c *colocations) constant() float64 {
 	var traffic, watts []float64
 	for _, r := range c.runs {
@@ -182,7 +182,7 @@ func (c *colocations) rows(t *testing.T, name, zone string, constant float64) []
 
 func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
 	if *fairCO2 == "" {
-		t.Skip("lacks the published runs, which -fairco2 DIR names")
+		t.Skip("requires the published runs (-fairco2 DIR)")
 	}
 	c := readRuns(t, *fairCO2)
 	require.Len(t, c.runs, 135)
@@ -198,5 +198,5 @@ func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
 func TestTheShapleyValuesOfProgramsThatDoNotAffectEachOtherAreTheirEnergiesAlone(t *testing.T) {
 	assert.InDelta(t, 0.75, Game{First: 30, Second: 10, Both: 40}.Shapley(), 1e-12)
 	assert.InDelta(t, 0.75, Game{First: 30, Second: 10, Both: 25}.Solo(), 1e-12)
-	assert.InDelta(t, 0.9, Game{First: 30, Second: 10, Both: 25}.Shapley(), 1e-12, "half of what is saved is the other's")
+	assert.InDelta(t, 0.9, Game{First: 30, Second: 10, Both: 25}.Shapley(), 1e-12, "half of the saved energy belongs to the other program")
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package judge compares attribution rules with references that are not derived from a rule: the
-// energy of each of two programs alone, and their Shapley values. dev/results/two-programs.csv has the results.
+// energy of each of two programs alone, and their Shapley values. dev/results/two-programs.csv has
+// the results.
 package judge
 
 import (
@@ -19,8 +20,9 @@ type Game struct{ First, Second, Both float64 }
 // Solo returns the share of the first program by the energies of both alone.
 func (g Game) Solo() float64 { return g.First / (g.First + g.Second) }
 
-// Shapley returns the share of the first program by the Shapley values of the game. The Shapley value
-// of a program is the mean of its energy alone and of the energy that it adds to the other program.
+// Shapley returns the share of the first program by the Shapley values of the game. The Shapley
+// value of a program is the mean of its energy alone and of its additional energy next to the other
+// program.
 func (g Game) Shapley() float64 { return (g.First + g.Both - g.Second) / 2 / g.Both }
 
 // Less returns the game without the power that any load adds once, whichever programs run.

@@ -17,8 +17,8 @@ type page []string
 
 func newPage(source []byte) page { return make(page, bytes.Count(source, []byte("\n"))+1) }
 
-// add adds a passage, whose first line has a number from 1 up. It ends the passage's last sentence, so that the
-// next passage begins another one.
+// add adds a passage. line is the number of its first line, from 1. add ends the passage's last
+// sentence, so that the next passage begins a new sentence.
 func (p page) add(line int, passage []string) {
 	for i, text := range passage {
 		text = strings.TrimSpace(text)
@@ -61,7 +61,8 @@ type passage struct {
 	text []string
 }
 
-// isNoEnglish matches comments that no reader reads as a sentence: directives, licenses, and code in doc comments.
+// isNoEnglish matches comments that are not sentences: directives, licenses, and code in doc
+// comments.
 var isNoEnglish = regexp.MustCompile(`^(?:go:|nolint|export |SPDX-|\t|    )`)
 
 // passagesOf returns the passages of a comment. Code and directives separate them.
@@ -92,7 +93,8 @@ func passagesOf(group *ast.CommentGroup, files *token.FileSet) (all []passage) {
 	return all
 }
 
-// isProse reports whether a string of a program is English: four words or more without a query's or a program's signs.
+// isProse reports whether a string of a program is English: at least four words, and no characters
+// of a query or a program.
 func isProse(text string) bool {
 	return len(strings.Fields(text)) >= 4 && !strings.ContainsAny(text, "{}<>;=")
 }
@@ -113,7 +115,7 @@ func extractC(source []byte) ([]string, error) {
 		}
 		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
 		if strings.HasPrefix(string(source[at[0]:]), "//") && line > 1 && p[line-2] != "" {
-			p[line-2] = strings.TrimSuffix(p[line-2], ".") // the sentence goes on
+			p[line-2] = strings.TrimSuffix(p[line-2], ".") // the sentence continues
 		}
 		p.add(line, lines)
 	}

@@ -39,8 +39,8 @@ func countByDirectory(found []finding) map[string]int {
 	return counts
 }
 
-// lowered returns the lower of the limit and the number of findings for each directory. A directory without a limit
-// has the limit 0, except in a list that is empty.
+// lowered returns the lower of the limit and the number of findings for each directory. A directory
+// without a limit has the limit 0, unless the list is empty.
 func lowered(old, counts map[string]int) map[string]int {
 	limits := map[string]int{}
 	for dir, count := range counts {
@@ -89,5 +89,5 @@ func writeLimits(path string, limits map[string]int) error {
 	for _, dir := range slices.Sorted(maps.Keys(limits)) {
 		fmt.Fprintf(&text, "%4d %s\n", limits[dir], dir)
 	}
-	return os.WriteFile(path, []byte(text.String()), 0o644) //nolint:gosec // everybody may read the limits
+	return os.WriteFile(path, []byte(text.String()), 0o644) //nolint:gosec // readable for all users
 }

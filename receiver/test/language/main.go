@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command language checks the English of the code: comments of Go and C files, texts such as log messages, errors and
-// flag descriptions, and the descriptions in metadata.yaml.
+// Command language checks the English of the code: comments of Go and C files, texts such as log
+// messages, errors and flag descriptions, and the descriptions in metadata.yaml.
 //
-// It writes them to text files with the same line numbers, and checks these files with vale and the rules in
-// internal/tools/docs. Each directory has a limit on its number of findings:
+// It writes them to text files with the same line numbers, and checks these files with vale and the
+// rules in internal/tools/docs. Each directory has a limit on its number of findings:
 //
 //	go run ./receiver/test/language          fail if a directory exceeds its limit
-//	go run ./receiver/test/language -lower   lower the limits to the present numbers; limits are never raised
+//	go run ./receiver/test/language -lower   lower limits to the current numbers
 //	go run ./receiver/test/language DIR...   print the findings in these directories
 package main
 

@@ -100,8 +100,8 @@ func goTool(dir string, args ...string) (string, error) {
 // longest is the timeout of the tests of a package without a fault.
 const longest = 10 * time.Minute
 
-// calibrate runs the needed tests without a fault, and leaves out and returns tests that fail. With a
-// fault, the tests may take three times this time and half a minute.
+// calibrate runs the needed tests without a fault, and removes and returns tests that fail. With a
+// fault, the tests may take three times as long plus half a minute.
 func (t *testBinary) calibrate(progress io.Writer, needed func(test string) bool) (doubtful []string, err error) {
 	cmd := exec.Command(t.binary, "-test.list", "^(Test|Fuzz|Example)")
 	cmd.Dir = t.dir
@@ -149,8 +149,8 @@ func tooMany(notRun []string) string {
 	return fmt.Sprintf(", %d crashes keep from running: %s", mostRuns, strings.Join(notRun, " "))
 }
 
-// Lines that a test binary prints. A test or one of its subtests begins or goes on, ends, or ran
-// when the time was over.
+// The output lines of a test binary: a test or a subtest begins or continues, ends, or was running
+// at the timeout.
 var (
 	began  = regexp.MustCompile(`\x16=== (?:RUN|CONT|NAME) +(\w+)`)
 	ended  = regexp.MustCompile(`\x16--- (PASS|FAIL|SKIP): (\w+) \(`)
@@ -160,7 +160,7 @@ var (
 // mostRuns bounds how often failures runs the tests that a crash has kept from running.
 const mostRuns = 10
 
-// testMain stands for a process that failed although its tests passed.
+// testMain is the name for a process that failed although its tests passed.
 const testMain = "TestMain"
 
 // failures runs the tests with these names on a fault, and returns the tests that fail. If a test
@@ -194,7 +194,7 @@ func (t *testBinary) runOnce(mutant string, names []string) (failed, remaining [
 		}
 	}
 	if len(remaining) == 0 {
-		if len(failed) == 0 && !t.exitFails { // the process failed after its tests, such as for a goroutine that still runs
+		if len(failed) == 0 && !t.exitFails { // the process failed after its tests, such as for a running goroutine
 			failed = []string{testMain}
 		}
 		return failed, nil

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants reports which faults in the code its tests do not notice, and which tests notice no fault.
+// Command mutants reports faults in the code that no test notices, and tests that notice no fault.
 //
-// It draws mutants of packages: a negated condition, another operator or constant, a missing statement, an
-// early return. All are compiled into one test binary and turned on one after the other. Source and seed
-// determine the draw, so that a run before a change of the tests and a run after it compare line by line:
+// It draws mutants of packages: a negated condition, another operator or constant, a missing
+// statement, an early return. All are compiled into one test binary and enabled one after the
+// other. Source and seed determine the draw, so that runs before and after a change of the tests
+// compare line by line:
 //
 //	go run ./receiver/test/mutants -n 20 ./internal/attribution ./internal/window
 //
-// With -tests it also runs the chosen faults of dev/mutants in these packages, and writes a table of the tests.
-// A row has the lines of a test, the faults that it notices, and the faults that it alone notices. The first
-// rows are a small set of tests that notices all faults. The other tests are candidates for deletion:
+// With -tests it also runs the chosen faults of dev/mutants in these packages, and writes a table
+// of the tests. A row has the lines of a test, the number of faults that it notices, and the number
+// that it alone notices. The first rows are a small set of tests that notices all faults. The other
+// tests are candidates for deletion:
 //
 //	go run ./receiver/test/mutants -tests -n 60 ./internal/ledger ./internal/attribution
 //
-// With -set it runs a file or a directory of chosen faults, and writes the number of tests that notice each fault:
+// With -set it runs a file or a directory of chosen faults, and writes the number of tests that
+// notice each fault:
 //
 //	go run ./receiver/test/mutants -set dev/mutants >dev/mutants/kills.csv
 package main
@@ -51,8 +54,8 @@ func main() {
 	}
 }
 
-// runDraw prints how many tests of the packages notice each of count mutants per package. With tests, it adds the
-// faults of dev/mutants in these packages, and the table of the tests.
+// runDraw prints how many tests of the packages notice each of count mutants per package. With
+// tests, it adds the faults of dev/mutants in these packages, and the table of the tests.
 func (r *runner) runDraw(patterns []string, count int, seed uint64, tests bool) error {
 	packages, err := list(patterns)
 	if err != nil {
@@ -94,8 +97,8 @@ func (r *runner) runDraw(patterns []string, count int, seed uint64, tests bool) 
 	return nil
 }
 
-// chosenIn returns the sets of dev/mutants with the faults of the packages in dirs only. All tests of the patterns
-// run on them.
+// chosenIn returns the sets of dev/mutants with only the faults of the packages in dirs. All tests
+// of the patterns run on them.
 func chosenIn(dirs, patterns []string) ([]*set, error) {
 	sets, err := readSets("dev/mutants")
 	for _, s := range sets {

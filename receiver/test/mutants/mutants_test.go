@@ -30,7 +30,7 @@ func count() (n int) {
 }
 `
 
-// The test notices every change of count, and none of larger.
+// The test notices every change of count, but no change of larger.
 const test = `package small
 
 import "testing"

@@ -38,7 +38,7 @@ var swapped = map[token.Token]token.Token{
 	token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
 }
 
-// drawn returns all mutants of the package in dir in an order that depends only on its source and seed.
+// drawn returns all mutants of the package in dir in an order that depends only on source and seed.
 func drawn(dir string, seed uint64) ([]mutant, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -111,7 +111,8 @@ func (v *visitor) visit(n ast.Node) bool {
 	return true
 }
 
-// drop removes each statement that has an effect only. A declaration cannot go without the uses of its name.
+// drop removes each statement that only has an effect. Declarations stay, because their names are
+// used.
 func (v *visitor) drop(statements []ast.Stmt) {
 	for _, statement := range statements {
 		switch s := statement.(type) {
@@ -163,16 +164,17 @@ func (m *mutant) String() string {
 	return fmt.Sprintf("%s:%d:%d %s", filepath.Join(filepath.Base(dir), file), m.at.Line, m.at.Column, m.kind)
 }
 
-// apply puts the changed body in front of the function's body. It runs if the variable has the mutant's name. The
-// compiler reports errors in the changed body as errors of a file with that name.
+// apply inserts the changed body before the function's body. It runs if the variable has the
+// mutant's name. The compiler reports errors in the changed body as errors of a file with that
+// name.
 func (m *mutant) apply(text, name string) string {
 	inserted := fmt.Sprintf(" if %s { /*line %s:1:1*/%s}; /*line %s:%d:%d*/",
 		isOn(name), name, m.changed, filepath.Base(m.body.Filename), m.body.Line, m.body.Column)
 	return text[:m.body.Offset] + inserted + text[m.body.Offset:]
 }
 
-// draw returns count mutants of the package in dir as faults, without mutants that do not compile. The
-// faults are in descending order of their places, so that applying one does not move the others.
+// draw returns count mutants of the package in dir as faults, without mutants that do not compile.
+// The faults are in descending order of position, so that applying one does not move the others.
 func draw(dir string, count int, seed uint64) ([]fault, error) {
 	work, err := os.MkdirTemp("", "mutants")
 	if err != nil {

@@ -32,10 +32,12 @@ type set struct {
 	kills    [][]string // by fault, the tests that notice it, as in fault.Test
 }
 
-// A fault is a change of a source file. It is compiled in, and on if the variable MUTANT has its name.
+// A fault is a change of a source file. It is compiled in, and enabled if the variable MUTANT has
+// its name.
 type fault struct {
 	Name string
-	// Fact is the behavior that the fault breaks. It stays when the code moves; File, Old and New follow the code.
+	// Fact is the behavior that the fault breaks. It does not change when the code moves; File, Old
+	// and New follow the code.
 	Fact string
 	File string // relative to the root of the checkout
 	Old  string // occurs once in the file
@@ -44,16 +46,17 @@ type fault struct {
 	// Test is empty, all tests run.
 	Test string
 
-	drawn *mutant // in place of Old and New; nil if the fault is a chosen one
+	drawn *mutant // replaces Old and New in drawn faults; nil in chosen faults
 }
 
-// variable is the environment variable that selects a fault, and the identifier in New that is true then.
+// variable is the environment variable that selects a fault. In New it is an identifier that is
+// then true.
 const variable = "MUTANT"
 
 func isOn(name string) string { return fmt.Sprintf("(selectedMutant == %q)", name) }
 
-// runSets runs the sets of a file or directory, and writes the number of tests that notice each fault, by package. A
-// fault that no test notices has 0 and no package.
+// runSets runs the sets of a file or directory, and writes the number of tests that notice each
+// fault, by package. A fault that no test notices has 0 and no package.
 func (r *runner) runSets(path string) error {
 	sets, err := readSets(path)
 	if err != nil {
@@ -83,11 +86,12 @@ func (r *runner) runSets(path string) error {
 	return errors.Join(err, table.Error())
 }
 
-// runSet runs the tests of a set's packages on each of its faults. The tests are compiled once, with all faults. Only
-// packages that import the faulty one run their tests. The names of the tests that notice a fault go to progress.
+// runSet runs the tests of a set's packages on each of its faults. The tests are compiled once,
+// with all faults. Only packages that import the faulty package run their tests. The names of the
+// tests that notice a fault go to progress.
 //
-// Some tests depend on the speed of the machine. So a test does not count if it fails without a fault. If it fails with
-// a fault, it is repeated, and counts if it fails again.
+// Some tests depend on the speed of the machine. A test therefore does not count if it fails
+// without a fault. If it fails with a fault, it is repeated, and counts if it fails again.
 func (r *runner) runSet(s *set) error {
 	work, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -122,7 +126,8 @@ func (r *runner) runSet(s *set) error {
 // runs reports whether a test runs on the fault.
 func (f *fault) runs(test string) bool { return f.Test == "" || f.Test == test }
 
-// findKills runs the tests on each fault. As many packages as the machine has CPUs run their tests at the same time.
+// findKills runs the tests on each fault. As many packages as the machine has CPUs run their tests
+// in parallel.
 func (r *runner) findKills(s *set) {
 	s.kills = make([][]string, len(s.Mutants))
 	var mu sync.Mutex // guards kills and progress
@@ -179,8 +184,8 @@ func readSets(path string) (sets []*set, err error) {
 	return sets, nil
 }
 
-// overlay writes the files with all faults, and in each of their packages a file that defines the variable. It
-// returns the path of the overlay, a file for the flag -overlay of the go command.
+// overlay writes the files with all faults, and in each of their packages a file that defines the
+// variable. It returns the path of the overlay, a file for the flag -overlay of the go command.
 func (s *set) overlay(work string) (string, error) {
 	texts := map[string]string{} // by absolute path
 	names := map[string]bool{}

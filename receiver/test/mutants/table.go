@@ -74,7 +74,8 @@ func (t *table) writeFaults(out io.Writer) {
 	fmt.Fprintf(out, "%d of %d faults killed\n", killed, len(t.faults))
 }
 
-// writeTests writes the table of tests. A small set of tests that notices all faults comes first, with numbers.
+// writeTests writes the table of tests. It begins with a small set of tests that notices all
+// faults, with numbers.
 func (t *table) writeTests(out io.Writer) error {
 	needed := t.cover()
 	others := without(slices.Sorted(maps.Keys(t.lines)), needed)
@@ -102,8 +103,8 @@ func count(noticed [][]string, test string) (n int) {
 	return n
 }
 
-// cover returns a small set of tests that together notice every fault that is noticed. It takes the test
-// with the most further faults per line until no further fault is left.
+// cover returns a small set of tests that notices the same faults as all tests. It repeatedly adds
+// the test with the most additional faults per line.
 func (t *table) cover() (needed []string) {
 	all := slices.Sorted(maps.Keys(t.lines))
 	further := slices.DeleteFunc(slices.Clone(t.noticed), func(tests []string) bool { return len(tests) == 0 })

@@ -22,9 +22,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// agent is a node's collector. As shipped, it sends each collection once and waits for the answer;
-// the receiver repeats a rejected collection in the next one. With a queue, the agent acknowledges a
-// collection at once and sends it until the gateway accepts it, as an exporter with default settings.
+// agent is a node's collector. As shipped, it sends each collection once and waits for the answer.
+// The receiver repeats a rejected collection in the next one. With a queue, the agent acknowledges
+// a collection at once and sends it until the gateway accepts it, like an exporter with default
+// settings.
 type agent struct {
 	name     string
 	receiver receiver.Metrics
@@ -55,8 +56,8 @@ func (c *cost) add(o cost) {
 	c.refused, c.forGood, c.dropped = c.refused+o.refused, c.forGood+o.forGood, c.dropped+o.dropped
 }
 
-// nodeTimeout is the timeout of the shipped exporters. firstRetry and lastRetry are the default limits
-// of the time between two attempts.
+// nodeTimeout is the timeout of the shipped exporters. firstRetry and lastRetry are the default
+// limits of the time between two attempts.
 const (
 	nodeTimeout           = 5 * time.Second
 	firstRetry, lastRetry = 5 * time.Second, 30 * time.Second

@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// window is the time that the backend is asked about. It begins between two collections of each node.
+// window is the time range of the queries to the backend. It begins between two collections of each
+// node.
 type window struct{ begin, end time.Time }
 
 // answer is the data of one series in the backend.
@@ -31,7 +32,7 @@ type answer struct {
 type comparison struct {
 	metric                       string
 	series, missing, extra       int
-	otherLast, otherIncrease     int // series whose last value, or whose increase in the window, differs
+	otherLast, otherIncrease     int // series with a different last value, or increase in the window
 	points, lost, twice          int
 	made, stored                 float64 // joules of the last values
 	madeInWindow, storedInWindow float64 // joules
@@ -148,7 +149,8 @@ func printComparison(out io.Writer, table []comparison) {
 	_ = w.Flush()
 }
 
-// sumOf adds up the series and points of all metrics. Their joules are the same joules, several times.
+// sumOf adds up the series and points of all metrics. It leaves out joules: each metric has all of
+// them.
 func sumOf(table []comparison) comparison {
 	all := comparison{metric: "all"}
 	for _, c := range table {

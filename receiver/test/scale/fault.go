@@ -52,7 +52,8 @@ func parseFaults(text string, down time.Duration) (faults []fault, err error) {
 	return faults, nil
 }
 
-// inflict kills a process at the time of the fault, and starts it again. It returns early if the context ends.
+// inflict kills a process at the time of the fault, and restarts it. It returns early if the
+// context ends.
 func (f fault) inflict(ctx context.Context, p *process, start time.Time, out io.Writer) error {
 	if !waitUntil(ctx, start.Add(f.after)) {
 		return nil

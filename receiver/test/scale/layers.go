@@ -99,7 +99,7 @@ func (l *layers) startPrometheus(binary string) (string, error) {
 	return string(api) + "/otlp", err
 }
 
-// startMimir starts the processes of Mimir, and an address that stands for all of them.
+// startMimir starts the processes of Mimir, and returns one address for all of them.
 func (l *layers) startMimir(p *plan) (string, error) {
 	binary, err := filepath.Abs(p.mimir)
 	if err != nil {
@@ -124,7 +124,7 @@ func orDefault(configs []string, config string) []string {
 	return []string{config}
 }
 
-// service returns an address that stands for several.
+// service returns one address for several.
 func (l *layers) service(addresses []string) (string, error) {
 	if len(addresses) == 1 {
 		return addresses[0], nil

@@ -2,8 +2,9 @@
 
 //go:build linux
 
-// Command scale lets the receivers of many nodes send to gateways: OTLP over HTTP with gzip, each node at its own time.
-// All nodes read the same simulated machine, in real time. The measurements are written to standard output:
+// Command scale runs receivers of many nodes that send to gateways: OTLP over HTTP with gzip, each
+// node at its own time. All nodes read the same simulated machine, in real time. The measurements
+// are written to standard output:
 //
 //	go run ./receiver/test/scale -gateway build/otelcol-energy -to sink
 //

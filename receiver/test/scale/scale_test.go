@@ -31,7 +31,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// collect makes collections of a node of a shape, every 10 s of a simulated clock, and one at the end.
+// collect makes collections of a node of a shape, every 10 s of a simulated clock, and one at the
+// end.
 func collect(t *testing.T, s shape, collections int, next consumer.ConsumeMetricsFunc) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,7 @@ const Interval = 10 * time.Second
 // Node is the name of an hour's node.
 const Node = "node-1"
 
-// Interruption is an end of the receiver after a part of the simulation, and a time without receiver.
+// Interruption is a stop of the receiver during the simulation, and a time without a receiver.
 type Interruption struct {
 	Kind  End
 	After time.Duration

@@ -21,14 +21,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// clickHouse is the engine of ClickHouse behind its HTTP interface, with the tables of the collector's exporter.
+// clickHouse is ClickHouse behind its HTTP interface, with the tables of the collector's exporter.
 type clickHouse struct {
 	relay
 	address string
 	waiting pmetric.Metrics
 }
 
-// batch is how many resources are sent at once: an insert of a collection takes as long as one of many.
+// batch is the number of resources per request. An insert of one takes as long as an insert of
+// many.
 const batch = 20_000
 
 func openClickHouse(t *testing.T, dir string) (backend, error) {
@@ -77,8 +78,8 @@ func (c *clickHouse) settle() error {
 
 var nowInSQL = regexp.MustCompile(`\bnow\(\)`)
 
-// query asks at a time, which takes the place of now(). The column joules is the value of a row,
-// the others are its labels.
+// Query runs a query at a time, which replaces now(). The column joules is the value of a row, the
+// other columns are its labels.
 func (c *clickHouse) Query(text string, at time.Time) (rows []series.Row, err error) {
 	sql := nowInSQL.ReplaceAllString(text, fmt.Sprintf("toDateTime(%d)", at.Unix()))
 	answer, err := http.Post(c.address+"?default_format=JSONEachRow", "text/plain", strings.NewReader(sql))

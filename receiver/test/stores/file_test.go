@@ -41,7 +41,7 @@ func openFile(t *testing.T, dir string) (backend, error) {
 
 func (f *file) send(_ time.Time, md pmetric.Metrics) error { return post(f.otlp, md) }
 
-// settle waits until the exporter has written all, which it does some time after it has acknowledged it.
+// settle waits until the exporter has written all data, which it does after acknowledging it.
 func (f *file) settle() error {
 	size := int64(-1)
 	return series.Until(f.path+" is complete", func() (bool, error) {
@@ -55,7 +55,8 @@ func (f *file) settle() error {
 	})
 }
 
-// query runs a command of the page, in the root of the checkout. The hour ends at a time in place of now.
+// Query runs a command of the page, in the root of the checkout. The hour ends at a time instead of
+// now.
 func (f *file) Query(text string, at time.Time) (rows []series.Row, err error) {
 	command, _, _ := strings.Cut(text, "<")
 	words := append(strings.Fields(command), "--until", strconv.FormatInt(at.Unix(), 10))

@@ -19,15 +19,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// needPython skips a test of joules.py on a machine without Python, which nothing else requires.
+// needPython skips a test of joules.py on a machine without Python, which no other test requires.
 func needPython(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("joules.py needs python3, which is not installed")
 	}
 }
 
-// A total before the window is subtracted, one that began again adds up, and a series goes on when
-// its names become known.
+// A total before the window is subtracted, a restarted total is added, and a series continues when
+// it gets names.
 func TestJoulesOfAFile(t *testing.T) {
 	needPython(t)
 	end := time.Unix(1_760_000_000, 0)

@@ -36,7 +36,7 @@ type month struct {
 	births, samples int                // of pods and counters in both months
 }
 
-// monthNode is a node, and what happens to its collector.
+// monthNode is a node with the interruptions of its collector.
 type monthNode struct {
 	name     string
 	zones    map[string]bool // whether the energy of a zone is added
@@ -44,7 +44,7 @@ type monthNode struct {
 	pods     []monthPod
 	last     time.Time // of a report
 	away     []Span    // without a collector
-	forgets  bool      // totals begin at 0 after each absence: there is no storage
+	forgets  bool      // totals begin at 0 after each absence, because there is no storage
 }
 
 // Span is a time range.
@@ -60,14 +60,14 @@ type monthPod struct {
 var monthWorkloads = []struct {
 	namespace, name string
 	watts           float64 // at most, of a pod
-	perMinute       float64 // pods that start on a node
+	perMinute       float64 // pods that start on a node per minute
 	minutes         int     // of a pod, at most
 }{
 	{"ci", "build", 60, 0.07, 20}, {"ml", "train", 135, 0.002, 900}, {"shop", "web", 20, 0.0005, 7 * 24 * 60},
 	{"old", "report", 45, 0.001, 60}, // ends with the month before
 }
 
-// monthCounter is a counter of a node, with the points that were not sent yet.
+// monthCounter is a counter of a node, with its unsent points.
 type monthCounter struct {
 	metric, zone, state string
 	pod                 monthPod // without a name for counters of the node
@@ -76,8 +76,8 @@ type monthCounter struct {
 	points              pmetric.NumberDataPointSlice
 }
 
-// newMonth returns October 2025. All collectors are away for four hours of the month, and each node
-// for minutes or hours of both months.
+// newMonth returns October 2025. All collectors are down for four hours of the month, and each
+// node's for minutes or hours of both months.
 func newMonth() *month {
 	m := &month{
 		from: time.Date(2025, 10, 1, 0, 0, 0, 0, time.UTC), to: time.Date(2025, 11, 1, 0, 0, 0, 0, time.UTC),
@@ -134,7 +134,7 @@ func (m *month) startPods(n *monthNode, at time.Time) {
 	}
 }
 
-// count adds the energy of a minute, and reports unless the collector is away.
+// count adds the energy of a minute, and reports unless the collector is down.
 func (m *month) count(n *monthNode, at time.Time) {
 	isAway := slices.ContainsFunc(n.away, func(s Span) bool { return at.After(s.From) && !at.After(s.To) })
 	for _, zone := range slices.Sorted(maps.Keys(n.zones)) {
@@ -176,7 +176,8 @@ func (n *monthNode) add(at time.Time, of monthCounter, watts float64) {
 	c.value += watts * 60
 }
 
-// report adds a point, and its increase to the truth if the node reported within the hour before.
+// report adds a point. If the node reported within the hour before, it adds the increase to the
+// truth.
 func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 	m.samples++
 	p := c.points.AppendEmpty()
@@ -210,7 +211,7 @@ func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 	}
 }
 
-// metrics returns the points that were not sent yet.
+// metrics returns the unsent points.
 func (n *monthNode) metrics() pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	for _, c := range n.counters {

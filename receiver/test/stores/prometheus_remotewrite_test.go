@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// remoteWritten is a database that answers like Prometheus, to which the collector's
-// prometheus_remote_write exporter sends.
+// remoteWritten is a database with Prometheus' query API that receives data from the collector's
+// prometheus_remote_write exporter.
 type remoteWritten struct {
 	prometheus
 	relay
@@ -27,7 +27,7 @@ func openPrometheusRemoteWrite(t *testing.T, dir string) (backend, error) {
 	return openRemoteWrite(t, dir, p, string(p.Prometheus)+"/write")
 }
 
-// openRemoteWrite starts a collector that writes to a URL what the database at p then answers with.
+// openRemoteWrite starts a collector that writes to a URL. The database at p then has the data.
 func openRemoteWrite(t *testing.T, dir string, p prometheus, url string) (backend, error) {
 	t.Helper()
 	collector, err := program(t, "otelcol-stores", "otelcol-stores")

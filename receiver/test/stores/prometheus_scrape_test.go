@@ -22,10 +22,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// relay is the collector of `make build`, which takes OTLP and exports as a configuration says.
+// relay is the collector of `make build`, which receives OTLP and has a configured exporter.
 type relay struct{ otlp string }
 
-// openRelay starts it with the exporter named in the lines of a configuration.
+// openRelay starts the collector with the named exporter and its settings.
 func openRelay(t *testing.T, dir, binary, exporter, settings string) (relay, error) {
 	t.Helper()
 	endpoint := series.FreeAddress()
@@ -44,13 +44,14 @@ service:
 	return r, start(t, exec.Command(binary, "--config", config), filepath.Join(dir, "collector.log"), "http://"+endpoint)
 }
 
-// scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour.
-// Prometheus scrapes every half a second in fact, and what it scrapes is handed to it: the page of
+// scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour. In
+// fact Prometheus scrapes every half a second, and the test serves the pages: each has the state of
 // the collector after the collections of another 15 s. The samples have the times of their
 // collections.
 //
-// Not simulated: that a series is served for metric_expiration after its end, and the staleness
-// markers, which Prometheus gives the time of its own clock. They are later than the hour.
+// The test does not simulate that a series is served for metric_expiration after its end, and
+// staleness markers: Prometheus writes them with the time of its own clock, which is after the
+// hour.
 type scraped struct {
 	prometheus
 	relay
@@ -94,13 +95,13 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	}
 	config := filepath.Join(dir, "scrape.yaml")
 	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 500ms\n    scrape_timeout: 500ms").Replace(string(text))
-	changed += "storage: {tsdb: {out_of_order_time_window: 3h}}\n" // a scrape that fails marks all series as stale, at a time after the hour
+	changed += "storage: {tsdb: {out_of_order_time_window: 3h}}\n" // failed scrapes write staleness markers after the hour
 	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 	s.prometheus, err = startPrometheus(t, dir, config)
 	return s, err
 }
 
-// query gives the node its name back, of which deploy/prometheus/scrape.yaml makes the address.
+// Query restores the node's name, which deploy/prometheus/scrape.yaml replaces by the address.
 func (s *scraped) Query(text string, at time.Time) ([]series.Row, error) {
 	rows, err := s.prometheus.Query(text, at)
 	for _, r := range rows {
@@ -111,7 +112,7 @@ func (s *scraped) Query(text string, at time.Time) ([]series.Row, error) {
 	return rows, err
 }
 
-// ServeHTTP answers a scrape. A page that was scraped already is the same once more, which adds nothing.
+// ServeHTTP answers a scrape. It repeats a page that was already scraped, which adds no samples.
 func (s *scraped) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +137,7 @@ func (s *scraped) send(at time.Time, md pmetric.Metrics) error {
 	return post(s.relay.otlp, md)
 }
 
-// scrape hands the page of now to Prometheus.
+// scrape passes the current page to Prometheus.
 func (s *scraped) scrape() error {
 	answer, err := http.Get(s.exporter)
 	if err != nil {

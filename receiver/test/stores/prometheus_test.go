@@ -21,10 +21,11 @@ import (
 // prometheus is a Prometheus, or a database with the same API, that accepts OTLP.
 type prometheus struct {
 	series.Prometheus
-	otlp string // the address to which OTLP is sent
+	otlp string // address for OTLP
 }
 
-// openPrometheus returns a function that starts Prometheus with the shipped configuration and features.
+// openPrometheus returns a function that starts Prometheus with the shipped configuration and
+// features.
 func openPrometheus(features ...string) func(t *testing.T, dir string) (backend, error) {
 	return func(t *testing.T, dir string) (backend, error) {
 		p, err := startPrometheus(t, dir, "../../../deploy/prometheus/prometheus.yaml", features...)

@@ -19,8 +19,8 @@ type Language string
 const (
 	PromQL    Language = "PromQL"
 	MetricsQL Language = "MetricsQL"                                   // of VictoriaMetrics
-	Extended  Language = "PromQL with promql-extended-range-selectors" // of Prometheus with this feature
-	SQL       Language = "SQL"                                         // of ClickHouse, on the tables of its exporter
+	Extended  Language = "PromQL with promql-extended-range-selectors" // Prometheus with this feature
+	SQL       Language = "SQL"                                         // ClickHouse, on the tables of its exporter
 	Files     Language = "a command"                                   // on files of the file exporter
 )
 
@@ -33,8 +33,8 @@ type Query struct {
 	Name string
 	// Text is the text of the query by language. A language without a text cannot express the query.
 	Text map[Language]string
-	// By is the attribute that distinguishes the rows of the answer, as in OTLP. It is empty if there is
-	// one row.
+	// By is the attribute that distinguishes the rows of the answer, as in OTLP. It is empty if
+	// there is one row.
 	By string
 	// Truth returns the correct answer by the value of By.
 	Truth Answer
@@ -298,8 +298,8 @@ var Recipes = []Query{
 }
 
 // used returns a query for the increase of counters within a window that ends at the time of the
-// query, as the rules of deploy/prometheus do, in words that PromQL and MetricsQL share. It extrapolates
-// only counters that restarted in the window. Successive windows add up.
+// query, like the rules of deploy/prometheus, in the common syntax of PromQL and MetricsQL. It
+// extrapolates only counters that restarted in the window. Successive windows add up.
 func used(counters, window string) string {
 	return strings.NewReplacer("X", counters, "W", window, "NODE", series.Stored(series.System, "J", true)).Replace(
 		"(increase(X[W]) and resets(X[W]) > 0" +

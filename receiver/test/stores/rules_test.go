@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// ruleQueries are the shipped recording rules of five minutes, asked when a database would evaluate them.
+// ruleQueries are the shipped recording rules of five minutes, at the times of their evaluation.
 func ruleQueries(t *testing.T) (queries []Query) {
 	t.Helper()
 	text, err := os.ReadFile("../../../deploy/prometheus/rules.yaml")
@@ -42,7 +42,7 @@ func ruleQueries(t *testing.T) (queries []Query) {
 	}{
 		{"node:energy_joules:increase5m", series.System, "host.name", 0.02},
 		{"namespace:energy_joules:increase5m", series.Pod, namespace, 0.03},
-		{"pod:energy_joules:increase5m", series.Pod, podUID, 0}, // short ones may be extrapolated across a restart
+		{"pod:energy_joules:increase5m", series.Pod, podUID, 0}, // short pods may be extrapolated across a restart
 	} {
 		require.Contains(t, exprs, r.record)
 		queries = append(queries, Query{
@@ -53,7 +53,8 @@ func ruleQueries(t *testing.T) (queries []Query) {
 	return queries
 }
 
-// VictoriaMetrics computes the figures of promtool's tests, with rules of a group that do not see each other's results.
+// VictoriaMetrics computes the figures of promtool's tests. Rules of a group do not use each
+// other's results.
 func TestStoresOfVictoriaMetricsComputeCostAndEnergyOfWork(t *testing.T) {
 	tool, err := program(t, "victoriametrics", "vmalert-tool")
 	if err != nil {
@@ -70,7 +71,7 @@ func TestStoresOfVictoriaMetricsComputeCostAndEnergyOfWork(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// A query on the page is one that a test asks: of the stores, or of promtool.
+// Every query on the page is in a test: of the stores, or of promtool.
 func TestQueriesOfThePageAreTested(t *testing.T) {
 	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	page, err := os.ReadFile("../../../docs/prometheus.md")

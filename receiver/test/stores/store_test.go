@@ -27,27 +27,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// store is a database with a way by which metrics come in: a row of the table.
+// store is a database with one way to receive metrics: a row of the table.
 type store struct {
 	name     string // of the database and the way in
 	language Language
-	// open starts it with an empty database below dir, on loopback. The test's end stops it. The
-	// error is errLacks if something is missing that this machine does not have.
+	// open starts it with an empty database below dir, on loopback. The end of the test stops it.
+	// The error is errLacks if this machine lacks a requirement.
 	open func(t *testing.T, dir string) (backend, error)
 }
 
-// backend is a database that runs.
+// backend is a running database.
 type backend interface {
-	// send sends the collection of a time by the way in, and returns when it was taken. Collections
-	// come in the order of time.
+	// send sends the collection of a time, and returns when it is accepted. Collections are in
+	// order of time.
 	send(at time.Time, md pmetric.Metrics) error
-	// settle is called after the last collection, and returns when all can be asked for.
+	// settle is called after the last collection, and returns when queries return all data.
 	settle() error
 	// Query returns the answer at a time.
 	Query(text string, at time.Time) ([]series.Row, error)
 }
 
-// errLacks is wrapped by what names something that is missing.
+// errLacks is wrapped by errors that name a missing requirement.
 var errLacks = errors.New("lacks")
 
 // storesTable are all stores, in the order of the table.
@@ -65,14 +65,14 @@ var storesTable = []store{
 	{"OTLP file", Files, openFile},
 }
 
-// looser has bounds of databases that cannot keep the table's, by their name and the query's.
+// looser has the bounds of databases that do not meet the table's, by the names of store and query.
 var looser = map[[2]string]float64{
-	// The last scrape is up to 15 s old. What a collector collects last is in no scrape, and after
-	// a change of settings its totals begin again.
+	// The last scrape is up to 15 s old. No scrape contains the last collection of a collector, and
+	// after a change of settings its totals restart.
 	{"Prometheus 3.15, scraped", "node, increase"}: 0.01,
 }
 
-// programs is the directory of what was built: build/integration.
+// programs is the directory of the built programs: build/integration.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../../build/integration")
@@ -134,7 +134,7 @@ func chosen(names, name string) bool {
 	})
 }
 
-// TestStores sends the hour into each store and prints what it answers.
+// TestStores sends the hour to each store and prints the store's answers.
 func TestStores(t *testing.T) {
 	if *storeNames == "" {
 		t.Skip("make stores runs it")
@@ -169,7 +169,7 @@ func uncounted(h series.Hour) float64 {
 	return lost.Hours()
 }
 
-// runStore returns the rows of the table. It adds lost to the bounds of queries whose truth is metered.
+// runStore returns the rows of the table. It adds lost to the bounds of queries with metered truth.
 func runStore(t *testing.T, s store, h *series.Recording, lost float64) (table []string) {
 	b, err := s.open(t, t.TempDir())
 	if errors.Is(err, errLacks) {
@@ -214,7 +214,7 @@ func runStore(t *testing.T, s store, h *series.Recording, lost float64) (table [
 	return table
 }
 
-// logSeries prints how many series of each name a database has of the hour and of its end.
+// logSeries prints the number of series of each name in a database, for the hour and its end.
 func logSeries(t *testing.T, b backend, end time.Time) {
 	t.Helper()
 	for what, query := range map[string]string{
@@ -245,7 +245,7 @@ func (r result) String() string {
 	return text
 }
 
-// ask asks at all times that the query is for.
+// ask runs a query at all of its times.
 func ask(b backend, q *Query, text string, truth *series.Truth) (r result, err error) {
 	var except map[string]bool
 	if q.Except != nil {

@@ -14,13 +14,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// victoriaMetrics answers like Prometheus, in MetricsQL.
+// victoriaMetrics has Prometheus' query API, with MetricsQL.
 type victoriaMetrics struct {
 	prometheus
 	flush string
 }
 
-// openVictoriaMetrics returns how VictoriaMetrics is started. It keeps the names of OTLP without a flag.
+// openVictoriaMetrics returns a function that starts VictoriaMetrics. Without a flag it keeps the
+// names of OTLP.
 func openVictoriaMetrics(flags ...string) func(t *testing.T, dir string) (backend, error) {
 	return func(t *testing.T, dir string) (backend, error) {
 		binary, err := program(t, "victoriametrics", "victoria-metrics")
@@ -42,7 +43,7 @@ func startVictoriaMetrics(t *testing.T, dir, binary string, flags ...string) (*v
 	return v, start(t, cmd, filepath.Join(dir, "log"), address+"/health")
 }
 
-// settle makes what was sent visible to queries.
+// settle makes all sent data visible to queries.
 func (v *victoriaMetrics) settle() error {
 	answer, err := http.Get(v.flush)
 	if err != nil {
@@ -55,7 +56,8 @@ func (v *victoriaMetrics) settle() error {
 	return nil
 }
 
-// openVictoriaMetricsRemoteWrite starts VictoriaMetrics behind a collector with the remote-write exporter.
+// openVictoriaMetricsRemoteWrite starts VictoriaMetrics behind a collector with the remote-write
+// exporter.
 func openVictoriaMetricsRemoteWrite(t *testing.T, dir string) (backend, error) {
 	binary, err := program(t, "victoriametrics", "victoria-metrics")
 	if err != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table writes tables of figures: as CSV files, and in Markdown between two markers of a page.
+// Package table writes tables of figures: as CSV files, and in Markdown between two markers of a
+// page.
 package table
 
 import (
@@ -66,7 +67,7 @@ func (t *Table) Write(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // a file of the checkout
 }
 
-// Update replaces the rows of a CSV file that have the same first cells, keys in number, as rows of the table. It
+// Update replaces the rows of a CSV file whose first keys cells equal a row of the table. It
 // appends the other rows of the table, and keeps the other rows of the file.
 func (t *Table) Update(path string, keys int) error {
 	all, err := Read(path)
