@@ -68,7 +68,7 @@ func TestActiveProcessesAreInAsManyContainersAsWanted(t *testing.T) {
 	assert.Equal(t, []int{2, 2, 2, 7, 7}, sizes, "five active and two others in two of them")
 }
 
-func TestExitsAreOfProcessesThatWereReaped(t *testing.T) {
+func TestExitedProcessesAreReaped(t *testing.T) {
 	dir := t.TempDir()
 	before := forks(t)
 	stop, err := Run(dir, Machine{Exits: 1000})

@@ -33,7 +33,7 @@ const (
 	oneThread = 40e6 / 1.2 // while the other is at rest
 )
 
-func TestTwoBusySiblingsDrawWhatTheSocketSays(t *testing.T) {
+func TestTwoBusySiblingsDrawThePowerOfSiblings(t *testing.T) {
 	type on struct {
 		cpu    int
 		demand float64
@@ -64,7 +64,7 @@ func TestTwoBusySiblingsDrawWhatTheSocketSays(t *testing.T) {
 	}
 }
 
-func TestInterruptsKeepSiblingsBusyToo(t *testing.T) {
+func TestInterruptsKeepSiblingsBusy(t *testing.T) {
 	m := machineOf(t, paired())
 	m.IRQ = 0.25
 	a := pinned(m, 0, 0, 0.5)
@@ -75,7 +75,7 @@ func TestInterruptsKeepSiblingsBusyToo(t *testing.T) {
 	assert.InDelta(t, 20e6+a.Energy.Package+m.Sockets[0].Interrupts, m.Sockets[0].Energy.Package, 1)
 }
 
-func TestThreadsThatShareNothingAreCores(t *testing.T) {
+func TestThreadsWithoutSharedPowerAreCores(t *testing.T) {
 	alike := paired()
 	alike.Siblings = 0
 	m, cores := machineOf(t, alike), machineOf(t, rising())
@@ -183,7 +183,7 @@ func TestEnergyOfTasksInterruptsAndIdleIsTheCounters(t *testing.T) {
 	}
 }
 
-func TestMigrationKeepsEnergyWhereItWasUsed(t *testing.T) {
+func TestMigrationDoesNotMoveEarlierEnergy(t *testing.T) {
 	m := machineOf(t, rising(), rising())
 	a := task(m, 0, 1)
 	a.Memory = 6
@@ -206,7 +206,7 @@ func TestMigrationKeepsEnergyWhereItWasUsed(t *testing.T) {
 	assert.Equal(t, []Slice{{first, time.Second}, {4 + first, 6 * time.Second}}, a.Slices())
 }
 
-func TestEachCPUHasItsOwnTimesWhereTasksArePinned(t *testing.T) {
+func TestEachCPUHasItsOwnTimesIfTasksArePinned(t *testing.T) {
 	m := machineOf(t, rising())
 	m.Step(10 * time.Second)
 	m.Show()
@@ -259,7 +259,7 @@ func TestAMachineRendersItsTopology(t *testing.T) {
 	assert.Equal(t, "8-10\n", text(t, m.Host, "sys/devices/system/node/node2/cpulist"))
 }
 
-func TestCPUListsAreTheKernels(t *testing.T) {
+func TestCPUListsHaveTheKernelsFormat(t *testing.T) {
 	for want, numbers := range map[string][]int{
 		"\n": nil, "0\n": {0}, "0-1\n": {0, 1}, "0,2\n": {0, 2}, "0-3,8,10-11\n": {0, 1, 2, 3, 8, 10, 11},
 	} {

@@ -122,7 +122,7 @@ func TestACardIsShownAsItsDriverDoes(t *testing.T) {
 	assert.Empty(t, intel.Contexts)
 }
 
-func TestALibrarySamplesWhoUsesACard(t *testing.T) {
+func TestALibrarySamplesTheUsersOfACard(t *testing.T) {
 	m := machineOf(t, rising())
 	g := m.AddGPU(card("nvidia"))
 	l := NewLibrary(m, time.Now().Add(-m.Now()))
@@ -166,7 +166,7 @@ func TestALibrarySamplesWhoUsesACard(t *testing.T) {
 	require.Len(t, devices[0].Users, 2)
 }
 
-func TestALibraryTellsASlicesActivityAndNotWhoCausedIt(t *testing.T) {
+func TestALibraryReportsASlicesActivityWithoutProcesses(t *testing.T) {
 	m := machineOf(t, rising())
 	g := m.AddGPU(card("nvidia"))
 	g.Slices = []float64{0.5, 0.5}

@@ -29,7 +29,7 @@ func TestActsOccurInProportionToTheirWeights(t *testing.T) {
 }
 
 // Shrinking a failing history relies on this.
-func TestALifeRemembersEverythingThatExisted(t *testing.T) {
+func TestALifeRecordsEverythingThatExisted(t *testing.T) {
 	for _, skip := range []int{0, 2, 3, 5} {
 		l := NewLife(machineOf(t, rising(), rising()))
 		l.MaxTasks = 12

@@ -155,7 +155,7 @@ func TestRenderedZonesParseAsGiven(t *testing.T) {
 	assert.Len(t, zones, 2)
 }
 
-func TestRenderingAgainShowsWhatChanged(t *testing.T) {
+func TestRenderingAgainShowsChanges(t *testing.T) {
 	h := New(t.TempDir())
 	h.Processes[7] = &Process{Comm: "old", Exe: "/bin/old"}
 	h.Processes[8] = &Process{Comm: "gone"}
@@ -266,7 +266,7 @@ func TestEveryFieldOfAProcessMakesItRenderedAgain(t *testing.T) {
 	}
 }
 
-func TestACachedHostShowsWhatAnUncachedOneDoes(t *testing.T) {
+func TestACachedHostRendersLikeAnUncachedOne(t *testing.T) {
 	hosts := []*Host{New(t.TempDir()), New(t.TempDir())}
 	hosts[1].Cached = true
 	check := func(gone bool) {

@@ -180,7 +180,7 @@ func TestTheKernelReportsOnWhichCPUsThreadsRan(t *testing.T) {
 	assert.NotContains(t, k.placed, several)
 }
 
-func TestTheKernelReportsABufferThatIsHalfFull(t *testing.T) {
+func TestTheKernelReportsAHalfFullBuffer(t *testing.T) {
 	l := NewLife(machineOf(t, rising()))
 	k := NewKernel(l.Machine)
 	var drains []int

@@ -62,7 +62,7 @@ func TestPowerFollowsTheCurve(t *testing.T) {
 	}
 }
 
-func TestPowerGoesWithTheCubeOfTheClockRate(t *testing.T) {
+func TestPowerIsProportionalToTheCubeOfTheClockRate(t *testing.T) {
 	s := rising()
 	s.Frequency = func(u float64) float64 {
 		if u == 0 {
@@ -149,7 +149,7 @@ func TestCPUTimesAddUpToElapsedTime(t *testing.T) {
 	assert.InDelta(t, 1100, m.Now().Seconds(), 0)
 }
 
-func TestParentsHaveTheTimesOfTheChildrenThatTheyWaitedFor(t *testing.T) {
+func TestParentsGetTheTimesOfReapedChildren(t *testing.T) {
 	m := machineOf(t, rising())
 	parent := task(m, 0, 0)
 	child := func() *Task {

@@ -50,7 +50,7 @@ func TestRulesOfOneInterval(t *testing.T) {
 }
 
 // The users have 16 s of ticks and 20 s of CPU time. 24 s were busy.
-func TestRulesThatShareByAllBusyTimeLeaveTheRestUnattributed(t *testing.T) {
+func TestRulesByBusyTimeLeaveARestUnattributed(t *testing.T) {
 	i := interval()
 	i.Sockets[0].Busy = 24
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func requireEnergies(t *testing.T, want, got []Energy, message string) {
 	}
 }
 
-func TestAnIntervalInWhichNothingRanHasNoParts(t *testing.T) {
+func TestAnIdleIntervalHasNoParts(t *testing.T) {
 	for _, rule := range []Rule{
 		Kepler{}, &Kepler09{}, Scaphandre{}, &SmartWatts{Machine: machine}, &KubeWatt{Machine: machine},
 		Kavanagh{machine}, EnergAt{machine}, METRION{machine}, CEEMS{}, CodeCarbon{machine}, Alumet{machine},
@@ -92,7 +92,7 @@ func TestAnIntervalInWhichNothingRanHasNoParts(t *testing.T) {
 	}
 }
 
-func TestNoRuleGivesLessThanNothing(t *testing.T) {
+func TestNoRuleAttributesNegativeEnergy(t *testing.T) {
 	for _, rule := range []Rule{Kavanagh{machine}, EnergAt{machine}, METRION{machine}, &KubeWatt{Machine: machine, static: Energy{50, 5}, calibrated: true}} {
 		i := interval()
 		i.Sockets[0].Energy = Energy{390, 19}
@@ -103,13 +103,13 @@ func TestNoRuleGivesLessThanNothing(t *testing.T) {
 }
 
 // Ticks of the previous interval can make an application's CPU time exceed the socket's.
-func TestEnergAtGivesAnApplicationNoMoreThanAll(t *testing.T) {
+func TestEnergAtAttributesAtMostAllEnergyToAnApplication(t *testing.T) {
 	i := interval()
 	i.Users[0].On[0].Last, i.Users[0].On[0].Memory = 20.01, 9e9
 	requireEnergies(t, []Energy{{600, 80}}, EnergAt{machine}.Observe(i).Parts[:1], "above rest")
 }
 
-func TestKepler09SharesEvenlyWhatNoneUsed(t *testing.T) {
+func TestKepler09DividesByProcessesWithoutUsage(t *testing.T) {
 	k := &Kepler09{}
 	i := interval()
 	i.Users[0].CPU, i.Users[1].CPU = 0, 0
@@ -124,7 +124,7 @@ func TestKepler09SharesEvenlyWhatNoneUsed(t *testing.T) {
 	assert.Equal(t, Kepler09{idle: []Energy{{40, 3}}, used: 0.1}, *k, "new idle power of DRAM alone")
 }
 
-func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
+func TestKepler09UsesTheLowestPowerAtTheLeastUsageAsIdle(t *testing.T) {
 	k := &Kepler09{}
 	low := interval()
 	low.Sockets[0].Energy = Energy{500, 50}
@@ -180,7 +180,7 @@ func TestKubeWattNeedsHalfAsManySamplesOfEachLoad(t *testing.T) {
 	}
 }
 
-func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testing.T) {
+func TestKubeWattFitsItsLineBelowHalfOfTheCPUsWithTwoThreadsPerCore(t *testing.T) {
 	for threads, static := range map[int]float64{1: 38.738, 2: 33} {
 		m := machine
 		m.Threads = threads
@@ -198,7 +198,7 @@ func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testi
 
 // Power is 20 W per cycle and -5 W per CPU. Without a constant the best coefficient of cycles alone
 // is the difference.
-func TestSmartWattsTakesNoNegativeCoefficients(t *testing.T) {
+func TestSmartWattsHasNoNegativeCoefficients(t *testing.T) {
 	h := &history{}
 	for n := range 20 {
 		cycles, cpus := 2+float64(n%3), 1+float64(n%2)

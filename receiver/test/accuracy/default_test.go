@@ -15,7 +15,7 @@ import (
 
 // The static power is fixed instead of trained, so that no scenario needs a day of training. It
 // hardly affects the misattributed energy.
-func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testing.T) {
+func TestTheDefaultRulesMisattributeLessThanCPUTime(t *testing.T) {
 	rules := named("default, fixed, no events")
 	onClocks := rules
 	onClocks.source = cpu.KindClocks

@@ -20,7 +20,7 @@ func TestBurstsOnAGPUAreMisattributedLittleInWindowsOfASecond(t *testing.T) {
 	}
 }
 
-func TestGPUEnergyIsThatOfWhoUsedTheGPU(t *testing.T) {
+func TestGPUEnergyIsAttributedToUsersOfTheGPU(t *testing.T) {
 	for _, setting := range gpuSettings {
 		sc := simScenarioOf(t, "A card's user without CPU time")
 		if !cheap(&sc, &setting) || setting.by != nil {

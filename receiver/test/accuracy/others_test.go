@@ -18,7 +18,7 @@ func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
 }
 
 // Interrupts use 0.4 of the 2.563 busy CPUs.
-func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
+func TestUnattributedEnergyOfARuleIsNotMisattributed(t *testing.T) {
 	of := othersOnce(t, simScenarioOf(t, "Interrupts"))
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
 		assert.Less(t, of[name].misattributed, 0.001, name)
@@ -37,7 +37,7 @@ func readInterval(t *testing.T, scenario string) (*simulator, *rules.Interval) {
 	return l, o.since(before, o.read())
 }
 
-func TestToolsReadWhatTheMachineUsed(t *testing.T) {
+func TestToolsReadTheMachinesUsage(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Two sockets with migration", "Short-lived containers", "Hyperthreads"} {
 		l, i := readInterval(t, name)
 		var energy joules
@@ -63,7 +63,7 @@ func TestToolsReadWhatTheMachineUsed(t *testing.T) {
 	}
 }
 
-func TestToolsReadOfBusySiblings(t *testing.T) {
+func TestToolsReadTheTimeOfBusySiblings(t *testing.T) {
 	l, i := readInterval(t, "Hyperthreads")
 	for u, w := range l.workloads {
 		on := i.Users[u].On[0]

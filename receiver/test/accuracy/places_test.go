@@ -24,7 +24,7 @@ func memoryOfTheOtherSocket(l *simulator) {
 	place(l.container("near", 0, 1), 3, 0)
 }
 
-func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
+func TestDRAMIsDividedByTheSocketOfTheMemory(t *testing.T) {
 	remote := simScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
 	by := func(options string) accuracy {
 		return measure(t, remote, named("scope zone, fixed, DRAM by "+options), simShort)

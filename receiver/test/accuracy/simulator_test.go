@@ -22,7 +22,7 @@ func (a *accuracy) share(workload string) float64 {
 	return a.reported[workload].Sum() / a.reported[nodeEnergy].Sum() / (a.truth[workload].Sum() / a.truth[aboveIdle].Sum())
 }
 
-func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
+func TestShortLivedChildrensEnergyBelongsToTheirContainer(t *testing.T) {
 	children := simScenarioOf(t, "Short-lived children")
 	for _, setting := range simSettings {
 		a := measure(t, children, setting, simShort)
@@ -32,7 +32,7 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 }
 
 // A third of the CPU time belongs to short-lived processes whose parent ignores SIGCHLD.
-func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
+func TestUnseenShortLivedProcessesAreNotBilledToOthers(t *testing.T) {
 	dropped := simScenario{name: "Dropped children", build: func(l *simulator) {
 		l.on(straight(4, 20, 100))
 		l.process("server", 0, 0.5)
@@ -92,7 +92,7 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	}
 }
 
-func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
+func TestInterruptsAreBilledToWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 	interrupts := simScenarioOf(t, "Interrupts")
 	// A procfs window lasts at least a second.
 	for _, in := range []string{"10 s, BPF", "10 s, procfs", "1 s, BPF", "1 s, procfs", "100 ms, BPF"} {
@@ -212,7 +212,7 @@ func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idleShares(t), 1e-9)
 }
 
-func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
+func TestSettingsWithTheSameActiveEnergyShareARun(t *testing.T) {
 	all := append(simRows(), simPresets...)
 	runs := map[string][]string{}
 	for _, setting := range all {

@@ -110,10 +110,10 @@ func (l *simulator) share(workload string) float64 {
 	return own / sum
 }
 
-// TestSharesOfASlowMeterAreThoseOfAFastOne compares two receivers on a machine with a changing mix
-// of processes: one with a platform meter that is updated every 15 seconds, one with a meter that
-// is updated in each window. With -v it prints the errors.
-func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
+// TestSharesByASlowMeterEqualSharesByAFastOne compares two receivers on a machine with a changing
+// mix of processes: one with a platform meter that is updated every 15 seconds, one with a meter
+// that is updated in each window. With -v it prints the errors.
+func TestSharesByASlowMeterEqualSharesByAFastOne(t *testing.T) {
 	for _, tc := range []slowCase{
 		{0, 5 * time.Second, false, .01},
 		{0, 5 * time.Second, true, .01},

@@ -20,7 +20,7 @@ import (
 
 // The exporter has new figures every second. Readings are at other times: some have no new figures,
 // and some are late.
-func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
+func TestFiguresOfThePageEqualTheNodes(t *testing.T) {
 	n := newNode(t, kubernetes, 25, time.Second)
 	n.beat = []time.Duration{0, 1, 0, 2, 1, 0, 0, 3, 1, 1, 0, 2}
 	p := live(t, n)
@@ -157,7 +157,7 @@ func TestAChoiceByMouseOrKeyboardHoldsWhenThePageIsDrawnAgain(t *testing.T) {
 
 // Violations of the policy are faults, which fail the other tests. The last fetch is from a page of
 // another port.
-func TestOtherSitesScriptsAndReboundNamesGetNothing(t *testing.T) {
+func TestOtherSitesScriptsAndReboundNamesAreRefused(t *testing.T) {
 	n := newNode(t, kubernetes, 3, time.Second)
 	p := live(t, n)
 	other := open(t, "http://"+n.address+"/")

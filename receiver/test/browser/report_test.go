@@ -73,7 +73,7 @@ func (p *tab) shown() *tab {
 	return p
 }
 
-func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
+func TestFiguresOfAReportEqualItsDocuments(t *testing.T) {
 	pages := map[string]*tab{}
 	for kind, r := range reports(t) {
 		pages[kind] = openReport(t, r).shown()

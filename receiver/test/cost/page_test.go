@@ -41,7 +41,7 @@ func TestACSVFileHasARowForEachFigure(t *testing.T) {
 	assert.Equal(t, head+"a,bpf,% of a CPU,2,1.500,1.000,3.000,,2 x CPU\n"+other, string(got))
 }
 
-func TestPagesHaveMarksOfFiguresThatScenariosMeasure(t *testing.T) {
+func TestPagesHaveMarksOfMeasuredFigures(t *testing.T) {
 	measured := map[string]bool{}
 	for _, c := range scenarios {
 		all, err := (&session{programs: allPrograms(t)}).variants(c)

@@ -38,7 +38,7 @@ func TestTheRollupHasAnonymousAndFileMemory(t *testing.T) {
 	}
 }
 
-func TestHooksAreLinksThatOthersCall(t *testing.T) {
+func TestHooksAreLinksCalledByOtherProcesses(t *testing.T) {
 	h := heldBPF{programs: map[ebpf.ProgramID]bool{}}
 	for _, text := range []string{
 		"pos:\t0\nprog_type:\t26\nmemlock:\t4096\nprog_id:\t7\n",
@@ -53,7 +53,7 @@ func TestHooksAreLinksThatOthersCall(t *testing.T) {
 	assert.Error(t, h.add(map[string]string{"memlock": "x"}))
 }
 
-func TestWhatHooksCostOthersIsTheirTimeLessTheMeasurementsAndTheCall(t *testing.T) {
+func TestTheCostOfHooksToOthersIsTheirTimeLessTheMeasurementPlusTheCall(t *testing.T) {
 	p := price{call: 80, stats: 40}
 	programs := []program{{hook: true, calls: 10, run: 1400}, {hook: true, calls: 100, run: 3900}, {calls: 1000, run: 1 << 20}}
 	assert.Equal(t, time.Duration(1400-400+800+0+8000), p.outside(programs), "no hook takes less than no time")

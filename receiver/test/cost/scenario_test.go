@@ -61,7 +61,7 @@ func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
 	assert.Contains(t, variants[1].command[2], "max_power: 120}, series: {processes: {max: 6, min_energy: 0}}, attribution: {preset: kepler}}\n")
 }
 
-func TestTheProgramOfADividedMachineIsThatOfTheVariant(t *testing.T) {
+func TestADividedMachineRunsTheProgramOfTheVariant(t *testing.T) {
 	p := programs{collector: "bin/collector"}
 	divided, err := settings{divided: true}.collector(p)
 	require.NoError(t, err)

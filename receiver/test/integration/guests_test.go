@@ -225,8 +225,8 @@ func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map
 	c.requireReported(t)
 }
 
-// requireGenerations checks that every generation of the tree equals a total that the host attributed, and
-// that the totals of each collector of the guest belong to generations.
+// requireGenerations checks that every generation of the tree equals a total that the host
+// attributed, and that the totals of each collector of the guest belong to generations.
 func (w *tree) requireGenerations(t *testing.T, host map[vmEnergy]bool, guests ...*guestCollector) {
 	t.Helper()
 	w.requireOneSeries(t)

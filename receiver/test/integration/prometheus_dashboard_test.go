@@ -72,7 +72,7 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 		p.testPanels(t, "", []string{"Node", "Programs"})
 		p.testPanels(t, "real", []string{"Cost and health of the receiver"})
 	})
-	t.Run("AlertsAreRaisedByWhatTheySay", p.testAlerts)
+	t.Run("AlertsFireForTheirCauses", p.testAlerts)
 	t.Run("EveryVariableHasValues", p.testVariables)
 	t.Run("PromtoolTestsTheRules", func(t *testing.T) {
 		tool := filepath.Join(p.dir, "promtool")

@@ -42,7 +42,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesOverOTLP(t *testing.T) {
 }
 
 // The same through the collector's Prometheus exporter, with the shipped scrape configuration.
-func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
+func TestPrometheusDropsThePowerOfEndedProcessesAfterScrapes(t *testing.T) {
 	need(t)
 	endpoint := freeEndpoint(t)
 	p := startPrometheusWith(t, scrapeConfig(t, endpoint, "energy"))

@@ -195,7 +195,7 @@ func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
 	assert.Less(t, byTraffic, byTime, "memory traffic explains the memory's energy")
 }
 
-func TestTheShapleyValuesOfProgramsThatDoNotAffectEachOtherAreTheirEnergiesAlone(t *testing.T) {
+func TestShapleyValuesOfIndependentProgramsAreTheirEnergiesAlone(t *testing.T) {
 	assert.InDelta(t, 0.75, Game{First: 30, Second: 10, Both: 40}.Shapley(), 1e-12)
 	assert.InDelta(t, 0.75, Game{First: 30, Second: 10, Both: 25}.Solo(), 1e-12)
 	assert.InDelta(t, 0.9, Game{First: 30, Second: 10, Both: 25}.Shapley(), 1e-12, "half of the saved energy belongs to the other program")

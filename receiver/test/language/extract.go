@@ -124,7 +124,8 @@ func extractC(source []byte) ([]string, error) {
 
 var description = regexp.MustCompile(`^( *)(?:description|note|extended_documentation|from_version|warnings?): *(.*)$`)
 
-// extractYAML returns the descriptions of a metadata.yaml, including their indented continuation lines.
+// extractYAML returns the descriptions of a metadata.yaml, including their indented continuation
+// lines.
 func extractYAML(source []byte) ([]string, error) {
 	p := newPage(source)
 	indent := -1

@@ -101,7 +101,7 @@ func goTool(dir string, args ...string) (string, error) {
 const longest = 10 * time.Minute
 
 // calibrate runs the needed tests without a fault, and removes and returns tests that fail. With a
-// fault, the tests may take three times as long plus half a minute.
+// fault, the limit is three times the duration plus half a minute.
 func (t *testBinary) calibrate(progress io.Writer, needed func(test string) bool) (doubtful []string, err error) {
 	cmd := exec.Command(t.binary, "-test.list", "^(Test|Fuzz|Example)")
 	cmd.Dir = t.dir

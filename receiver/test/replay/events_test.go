@@ -31,7 +31,7 @@ func mean(of []float64) (mean float64) {
 
 // The programs of the second half have up to 40 times as many cache misses as the programs of the
 // first half.
-func TestACalibratedModelFollowsProgramsThatItHasNotSeen(t *testing.T) {
+func TestACalibratedModelFollowsUnseenPrograms(t *testing.T) {
 	for zone, most := range map[string]struct{ watts, relative float64 }{"package": {5, 0.06}, "dram": {3, 0.06}} {
 		e := Calibrate(nx12(t, zone))
 		t.Logf("%s: error %.2f W of %.1f W (median %.2f, 90th percentile %.2f), fitted %d times for %d samples; fitted once %.0f W, mean of the last %.1f W",

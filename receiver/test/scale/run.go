@@ -30,8 +30,8 @@ type shape struct {
 
 const podSize = 2 // containers
 
-// population returns the workloads, without the init process of the machine. A third of the processes
-// run in no container.
+// population returns the workloads, without the init process of the machine. A third of the
+// processes run in no container.
 func (s shape) population() series.Population {
 	inside := 0
 	if s.containers > 0 {

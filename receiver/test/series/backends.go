@@ -25,7 +25,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 )
 
-// Prometheus is the query API of Prometheus, or of a database with the same API. It ends in /api/v1.
+// Prometheus is the query API of Prometheus, or of a database with the same API. It ends in
+// /api/v1.
 type Prometheus string
 
 // Row is a row of an answer. The database determines the names of labels.
@@ -34,7 +35,8 @@ type Row struct {
 	Value  float64
 }
 
-// Query returns the result of an instant query: https://prometheus.io/docs/prometheus/latest/querying/api/
+// Query returns the result of an instant query:
+// https://prometheus.io/docs/prometheus/latest/querying/api/
 func (p Prometheus) Query(text string, at time.Time) (rows []Row, err error) {
 	answer, err := http.PostForm(string(p)+"/query", url.Values{
 		"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)},
@@ -70,8 +72,8 @@ func (p Prometheus) Query(text string, at time.Time) (rows []Row, err error) {
 	return rows, nil
 }
 
-// StartPrometheus starts Prometheus, which accepts OTLP below the address of its API. Its blocks are
-// long enough to accept an hour of the past.
+// StartPrometheus starts Prometheus, which accepts OTLP below the address of its API. Its blocks
+// are long enough to accept an hour of the past.
 func StartPrometheus(binary, dir, config string, flags ...string) (*Program, Prometheus, error) {
 	address := FreeAddress()
 	p := &Program{Log: filepath.Join(dir, "prometheus.log"), Command: exec.Command(binary, append(flags, "--config.file="+config,
@@ -81,9 +83,9 @@ func StartPrometheus(binary, dir, config string, flags ...string) (*Program, Pro
 	return p, Prometheus("http://" + address + "/api/v1"), p.Start("http://" + address + "/-/ready")
 }
 
-// StartMimir starts n processes of Mimir that form a cluster below dir, each with all parts of Mimir
-// and one of at most three copies of a sample. It returns their addresses. root is the checkout.
-// Resource attributes become labels as in the shipped configuration of Prometheus.
+// StartMimir starts n processes of Mimir that form a cluster below dir, each with all parts of
+// Mimir and one of at most three copies of a sample. It returns their addresses. root is the
+// checkout. Resource attributes become labels as in the shipped configuration of Prometheus.
 func StartMimir(root, binary, dir string, n int, flags ...string) (programs []*Program, addresses []string, err error) {
 	promoted, err := promotedAttributes(root)
 	if err != nil {
@@ -134,8 +136,9 @@ func promotedAttributes(root string) (string, error) {
 	return strings.Join(names, ","), err
 }
 
-// Export sends a packed request of OTLP over HTTP, and returns the number of rejected points. An error
-// after which exporters do not retry is permanent: https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
+// Export sends a packed request of OTLP over HTTP, and returns the number of rejected points. An
+// error after which exporters do not retry is permanent:
+// https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
 func Export(ctx context.Context, client *http.Client, url string, packed []byte) (rejected int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(packed))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // The sent data agrees with the machine's meters while the receiver runs.
-func TestTheHourIsWhatTheMachineUsed(t *testing.T) {
+func TestTheHoursEnergyIsTheMachines(t *testing.T) {
 	r, m := Hour{Seed: 1, Length: 2 * time.Minute}.Record(t)
 	from, to := r.Collections[0].At, r.Truth.End
 	sum := func(metric string) (joules float64) { return r.Truth.By(metric, "", "package", from, to)[""] }
@@ -27,7 +27,8 @@ func TestTheHourIsWhatTheMachineUsed(t *testing.T) {
 	assert.InDelta(t, active, sum(Process)+sum(Unattributed), 1e-5)
 }
 
-// Restarts with storage lose no energy of the node. Without storage, the energy during downtime is lost.
+// Restarts with storage lose no energy of the node. Without storage, the energy during downtime is
+// lost.
 func TestRestartsWithStorageLoseNothing(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		r, _ := Hour{Seed: 1, Length: 4 * time.Minute, Stored: stored, Interruptions: []Interruption{

@@ -67,8 +67,8 @@ type ending struct {
 
 const step = 200 * time.Millisecond
 
-// NewMachine returns a machine whose files are below root. It has the given number of sockets with 64
-// CPUs each.
+// NewMachine returns a machine whose files are below root. It has the given number of sockets with
+// 64 CPUs each.
 func NewMachine(root string, sockets int, p Population, seed uint64, now time.Time) (*Machine, error) {
 	// The machine advances by a whole collection interval between two windows of the receiver. Above
 	// 150 W, the energy of 10 s would be impossible for a window of 1 s and be taken for a reset.

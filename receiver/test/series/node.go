@@ -28,8 +28,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
-// NewReceiver returns a receiver of the machine below root, which collects every interval. It follows
-// the clock of package time. Every resource has the node's name.
+// NewReceiver returns a receiver of the machine below root, which collects every interval. It
+// follows the clock of package time. Every resource has the node's name.
 func NewReceiver(node, root string, interval time.Duration, configure func(*energyreceiver.Config, *receiver.Settings), next consumer.ConsumeMetricsFunc) (receiver.Metrics, error) {
 	factory := energyreceiver.NewFactory()
 	cfg := factory.CreateDefaultConfig().(*energyreceiver.Config)
@@ -90,7 +90,8 @@ type Hour struct {
 // churn is a busy node: 500 processes start per minute.
 var churn = Population{Services: 20, Containers: 20, PerPod: 1, ContainerBirths: 100, ProcessBirths: 400}
 
-// Record runs the simulation on a simulated clock. It returns the recording and the machine at the end.
+// Record runs the simulation on a simulated clock. It returns the recording and the machine at the
+// end.
 func (h Hour) Record(t *testing.T) (*Recording, *Machine) {
 	t.Helper()
 	s := &simulation{Hour: h, Recording: &Recording{Truth: NewTruth()}, root: memoryDir(t)}

@@ -36,7 +36,8 @@ func (r *Recording) Add(at time.Time, md pmetric.Metrics) error {
 	return err
 }
 
-// Pack encodes a collection as a request of OTLP with gzip, and returns the size before compression.
+// Pack encodes a collection as a request of OTLP with gzip, and returns the size before
+// compression.
 func Pack(md pmetric.Metrics) (packed []byte, size int, err error) {
 	var marshaler pmetric.ProtoMarshaler // a request has the same encoding
 	raw, err := marshaler.MarshalMetrics(md)

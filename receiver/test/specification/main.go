@@ -4,9 +4,9 @@
 //
 //	go run ./receiver/test/specification
 //
-// A test reports the figure of a row with t.Attr(ID of the row, figure). The command fails if a test
-// fails, or if a figure is missing or differs from the expected figure. It prints the figures; with
-// -run it runs only the rows whose ID matches.
+// A test reports the figure of a row with t.Attr(ID of the row, figure). The command fails if a
+// test fails, or if a figure is missing or differs from the expected figure. It prints the figures;
+// with -run it runs only the rows whose ID matches.
 package main
 
 import (
@@ -105,12 +105,12 @@ func command(dir, pattern string) string {
 	return fmt.Sprintf("go test -v -run '%s' ./%s", pattern, dir)
 }
 
-// attribute matches the output of t.Attr in go test -v. Its groups are the test, without the name of a
-// subtest, the key and the value.
+// attribute matches the output of t.Attr in go test -v. Its groups are the test, without the name
+// of a subtest, the key and the value.
 var attribute = regexp.MustCompile(`(?m)^=== ATTR +(\w+)\S* (\S+) (.*)$`)
 
-// run runs the tests of rows once, and returns the figures by test and ID. The error names each test
-// that failed, and each row whose figure is missing or differs from the expected figure.
+// run runs the tests of rows once, and returns the figures by test and ID. The error names each
+// test that failed, and each row whose figure is missing or differs from the expected figure.
 func run(rows []row) (map[string]string, error) {
 	tests := map[string][]string{} // by package
 	for _, r := range rows {

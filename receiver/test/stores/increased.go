@@ -18,9 +18,9 @@ var identities = map[string][]string{
 	series.Pod:       {"k8s.pod.uid"},
 }
 
-// increased returns a query in SQL of ClickHouse for the increase of the counters of a metric in the
-// zone package, by the values of an attribute, unless it is empty. The interval ends now. A total begins
-// at 0 at its start time.
+// increased returns a query in SQL of ClickHouse for the increase of the counters of a metric in
+// the zone package, by the values of an attribute, unless it is empty. The interval ends now. A
+// total begins at 0 at its start time.
 func increased(metric, attribute, interval string) string {
 	by, named, groups := "", "", ""
 	if attribute != "" {

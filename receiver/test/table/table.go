@@ -90,8 +90,8 @@ func (t *Table) Find(cells ...string) int {
 	return slices.IndexFunc(t.Rows, func(row []string) bool { return slices.Equal(row[:len(cells)], cells) })
 }
 
-// Put replaces the text of a page between two markers that name the command, such as "make accuracy".
-// The text has an empty line above and below.
+// Put replaces the text of a page between two markers that name the command, such as "make
+// accuracy". The text has an empty line above and below.
 func Put(page, command, text string) error {
 	content, err := os.ReadFile(page)
 	if err != nil {
