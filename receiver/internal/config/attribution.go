@@ -26,13 +26,13 @@ type AttributionConfig struct {
 	Preset Preset `mapstructure:"preset"`
 	// Scope selects the CPUs whose processes and utilization determine the attribution of the
 	// energy of a CPU package and its DRAM: all CPUs of the node (node) or the CPUs of the package
-	// (zone). A preset may change the default.
+	// (zone).
 	//
 	//reference:research
 	Scope Scope `mapstructure:"scope"`
 	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active
 	// and idle energy. A string in place of the map is the model of all zone kinds. A string in
-	// place of the settings of a zone kind is its model. A preset may change the default.
+	// place of the settings of a zone kind is its model.
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
@@ -41,9 +41,9 @@ type AttributionConfig struct {
 	// most two weights may be in use. cpu_time does not count for dram, or if smt_weight is 1. At
 	// most one of frequency, frequency_squared and frequency_cubed may be in use. By default, the
 	// weight is frequency_squared if the machine measures clock rates, otherwise cpu_time. For dram
-	// it is cache_misses if the machine counts them for each process, otherwise memory_cpu_time. A
-	// preset may change the default. power_model requires measured energy of the CPU packages, and
-	// for dram measured energy of dram.
+	// it is cache_misses if the machine counts them for each process, otherwise memory_cpu_time.
+	// power_model requires measured energy of the CPU packages, and for dram measured energy of
+	// dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
@@ -54,7 +54,7 @@ type AttributionConfig struct {
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
 	// Interrupts selects how the energy of interrupts is attributed: to the running processes
-	// (shared), or to no process (unattributed). A preset may change the default.
+	// (shared), or to no process (unattributed).
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
@@ -62,7 +62,7 @@ type AttributionConfig struct {
 	// containers and virtual machines, either equally (equal_containers) or in proportion to their
 	// CPU requests (requested); or processes in proportion to active energy (used).
 	// requested_linear is requested for container runtimes that convert CPU shares linearly: runc
-	// before 1.3.2 and crun before 1.23. A preset may change the default.
+	// before 1.3.2 and crun before 1.23.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`
