@@ -51,7 +51,8 @@ service:
 			for b.Loop() {
 				command := `exec "$0" "$@"`
 				if c.limited {
-					group := filepath.Join("/sys/fs/cgroup/memory", fmt.Sprint("energy-burst-", os.Getpid())) // cgroup v1
+					// The path is for cgroup v1.
+					group := filepath.Join("/sys/fs/cgroup/memory", fmt.Sprint("energy-burst-", os.Getpid()))
 					if err := os.Mkdir(group, 0o755); err != nil {
 						b.Skip(err)
 					}

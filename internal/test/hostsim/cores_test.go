@@ -69,7 +69,8 @@ func TestInterruptsKeepSiblingsBusy(t *testing.T) {
 	m.IRQ = 0.25
 	a := pinned(m, 0, 0, 0.5)
 	m.Step(time.Second)
-	alone, withTask := 0.75+0.25*0.6, 0.25+0.75*0.6 // weight of a CPU's sibling, without and with the task
+	// The weights of a CPU's sibling, without and with the task.
+	alone, withTask := 0.75+0.25*0.6, 0.25+0.75*0.6
 	assert.InDelta(t, oneThread*0.5*alone, a.Energy.Package, 1)
 	assert.InDelta(t, oneThread*0.25*(3*alone+withTask), m.Sockets[0].Interrupts, 1)
 	assert.InDelta(t, 20e6+a.Energy.Package+m.Sockets[0].Interrupts, m.Sockets[0].Energy.Package, 1)

@@ -339,8 +339,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 
 var errUncounted = errors.New("the machine counts no hardware events")
 
-// receive starts the receiver with a valid configuration and the extensions of host. edit completes
-// the machine that the receiver reads.
+// receive creates the receiver with a valid configuration and the extensions of host. edit
+// completes the machine that the receiver reads.
 func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.Component, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
 	m := machine.Local()

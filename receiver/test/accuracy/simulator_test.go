@@ -188,7 +188,8 @@ func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 		{simSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // restarted
 		{simSeries{metric: "process.energy", of: "a", zone: "dram"}, 6},
 		{simSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
-		{simSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // included in the container's
+		// The container includes this energy.
+		{simSeries{metric: "process.energy", of: "b", zone: "package"}, 11},
 		{simSeries{metric: "process.energy", zone: "dram"}, 4},
 		{simSeries{metric: "system.energy", zone: "package", idle: true}, 55},
 		{simSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
@@ -196,7 +197,8 @@ func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 		{simSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
 		{simSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
 		{simSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
-		{simSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them by b's children
+		// 2 J belong to b's children.
+		{simSeries{metric: "process.energy", zone: "package", idle: true}, 9},
 		{simSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
 	} {
 		l.series[s.simSeries] = s.value

@@ -102,7 +102,8 @@ func (l *simulator) totals() simTotals {
 	}
 	all, idled := l.energy()
 	t.truth[aboveIdle], t.truth[atRest] = less(all, idled), idled
-	for _, s := range slices.SortedFunc(maps.Keys(l.series), simSeries.compare) { // same rounding every time
+	// The order gives the same rounding every time.
+	for _, s := range slices.SortedFunc(maps.Keys(l.series), simSeries.compare) {
 		sums, energy := t.reported, l.inZone(s.zone, l.series[s])
 		if s.idle {
 			sums = t.idle

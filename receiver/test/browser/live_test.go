@@ -225,7 +225,8 @@ func TestThePageComesSoonAndCostsLittle(t *testing.T) {
 	n := newNode(t, programs, endless, 2*time.Second)
 	n.wave = .3
 	p := live(t, n, "--interval", "2s")
-	call(p, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}) // CPU time
+	// Thread ticks are CPU time.
+	call(p, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
 	var busy []float64
 	for range 6 {
 		p.untilDrawnAgain()

@@ -144,7 +144,8 @@ func TestAttackCgroupBlocked(t *testing.T) {
 	for _, dir := range dirs {
 		hold(t, dir)
 	}
-	time.Sleep(100 * time.Millisecond)                                          // until the holders have the locks
+	// Until the holders have the locks.
+	time.Sleep(100 * time.Millisecond)
 	busy := exec.Command("nice", "-n", "19", "sh", "-c", "while :; do :; done") // without children
 	require.NoError(t, busy.Start())
 	defer func() {

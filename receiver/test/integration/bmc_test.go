@@ -122,13 +122,15 @@ func (b *bmc) execute(netFn, command byte, data []byte) ([]byte, error) {
 		return nil, nil
 	case netFn == 0x06 && command == 0x31: // Get Message Flags
 		return []byte{0}, nil
-	case netFn == 0x2c && command == 0x01 && len(data) == 2 && data[1] == 5: // DCMI Capabilities: power statistics
+	// DCMI Capabilities: power statistics.
+	case netFn == 0x2c && command == 0x01 && len(data) == 2 && data[1] == 5:
 		return append([]byte{0xdc, 1, 5, 2, byte(len(b.windows))}, b.windows...), nil
 	case netFn == 0x2c && command == 0x02 && len(data) == 4: // DCMI Get Power Reading
 		return b.power(now, data), nil
 	case netFn == 0x2e && command == 0x80: // AEM: one instance
 		return append(ibm[:3:3], 1), nil
-	case netFn == 0x2e && command == 0x81 && len(data) == 8 && data[4] == 1 && data[7] == 8: // AEM: energy in mJ
+	// AEM: energy in mJ.
+	case netFn == 0x2e && command == 0x81 && len(data) == 8 && data[4] == 1 && data[7] == 8:
 		return binary.BigEndian.AppendUint64(ibm[:3:3], uint64(b.consumed.joules(now)*1e3)), nil
 	}
 	return nil, errNoSuchCommand

@@ -495,7 +495,8 @@ func (k *cluster) adapt(t *testing.T, endpoint string) (dir string) {
 	patch["spec"] = object{"template": object{"spec": object{
 		"hostNetwork": true,
 		"volumes": []object{
-			{"name": "var-log-pods", "hostPath": object{"path": k.path("logs")}}, // podLogsDir of this kubelet
+			// podLogsDir of this kubelet.
+			{"name": "var-log-pods", "hostPath": object{"path": k.path("logs")}},
 			{"name": "state", "hostPath": object{"path": t.TempDir()}},
 		},
 		"containers": []object{{
@@ -663,7 +664,8 @@ func (l *kubernetesLoad) waitDone(t *testing.T, k *cluster) {
 // the load was done.
 func (k *cluster) countByKubelet(t *testing.T, l *kubernetesLoad, done time.Time) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // self-signed
+	// The kubelet's certificate is self-signed.
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	// cAdvisor here identifies containers by their cgroups. For names it would query a containerd
 	// at the default address.

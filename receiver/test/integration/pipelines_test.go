@@ -269,7 +269,8 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	for key, value := range map[string]any{
 		"root_path": "/", "collection_interval": "1s", "initial_delay": "0s", "meters": map[string]any{"use": []string{}}, "zones": []string{"package"},
 		"model": map[string]any{"idle_power": 100, "max_power": 100}, "attribution": map[string]any{"preset": "kepler"},
-		"series": map[string]any{"processes": map[string]any{"group_by": "pid", "min_energy": 0.01, "max": 500}}, // also for new processes
+		// With these limits new processes also get series.
+		"series": map[string]any{"processes": map[string]any{"group_by": "pid", "min_energy": 0.01, "max": 500}},
 	} {
 		receiver[key] = value
 	}

@@ -427,8 +427,8 @@ func (r *raplGuest) testReadError(t *testing.T) {
 			} else if assert.Greater(t, len(meanwhile), 2, "%s, %s", name, zone) {
 				assert.Greater(t, meanwhile[len(meanwhile)-1].value, meanwhile[0].value, "%s, %s during the other socket's failure", name, zone)
 			}
-			// At the end no energy is missing. Energy used during the failure is at least a third
-			// of the total.
+			// At the end no energy is missing. At least a third of the compared energy was used
+			// during the failure.
 			late := r.energy(zone, r.failing.to) - r.energy(zone, r.failing.from)
 			r.within(t, fmt.Sprintf("%s, %s since before the error, %.1f J of it during the error", name, zone, late), 0.1,
 				r.energy(zone, after.at)-r.energy(zone, before.at), after.value-before.value)

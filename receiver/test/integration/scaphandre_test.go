@@ -145,7 +145,8 @@ type nodeSeconds struct{ busy, total float64 }
 // cpuSeconds returns the CPU time of this machine since it booted.
 func cpuSeconds(t *testing.T) (s nodeSeconds) {
 	t.Helper()
-	for i, field := range strings.Fields(fileText(t, "/proc/stat"))[1:8] { // proc_stat(5): user to softirq
+	// proc_stat(5): user to softirq.
+	for i, field := range strings.Fields(fileText(t, "/proc/stat"))[1:8] {
 		ticks, err := strconv.ParseFloat(field, 64)
 		require.NoError(t, err)
 		s.total += ticks / 100

@@ -72,7 +72,8 @@ service:
 	require.NoError(t, err)
 	cmd := exec.Command(script, dir, target, cgroup)
 	ended := startDaemon(t, cmd, log)
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // also kills its child; systemd takes long to terminate
+	// systemd takes long to terminate. The kill also ends its child.
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 
 	var pid string
 	eventually(t, "the collector runs", func() bool {
@@ -88,7 +89,8 @@ service:
 	status := fileText(t, filepath.Join("/proc", pid, "status"))
 	_, parent, _ := strings.Cut(status, "PPid:\t")
 	parent, _, _ = strings.Cut(parent, "\n")
-	counter := filepath.Join("/proc", parent, "root/made-up/sys/class/powercap/intel-rapl:0/energy_uj") // systemd's, because its own is read-only
+	// systemd's root is writable, the collector's is read-only.
+	counter := filepath.Join("/proc", parent, "root/made-up/sys/class/powercap/intel-rapl:0/energy_uj")
 	var active float64
 	energy := 0
 	eventually(t, "the collector measures", func() bool {

@@ -41,24 +41,25 @@ func (u *usbChip) qemu() []string {
 
 // Packets of the USB redirection protocol (usbredir's docs/usb-redirection-protocol.md).
 const (
-	usbHello             = 0
-	usbDeviceConnect     = 1
-	usbInterfaceInfo     = 4
-	usbEndpointInfo      = 5
-	usbSetConfiguration  = 6
-	usbGetConfiguration  = 7
-	usbConfiguration     = 8
-	usbSetAltSetting     = 9
-	usbGetAltSetting     = 10
-	usbAltSetting        = 11
-	usbControlPacket     = 100
-	usbControlHeader     = 10
-	usbFullSpeed         = 1
-	usbStall             = 4 // a status: the device refuses
-	usbUnusedEndpoint    = 255
-	usbVendorSpecific    = 0xff
-	usbVersion           = "integration tests"
-	usbCapabilities      = 1<<4 | 1<<5 | 1<<6 // packet sizes of endpoints, 64-bit identifiers, 32-bit bulk lengths
+	usbHello            = 0
+	usbDeviceConnect    = 1
+	usbInterfaceInfo    = 4
+	usbEndpointInfo     = 5
+	usbSetConfiguration = 6
+	usbGetConfiguration = 7
+	usbConfiguration    = 8
+	usbSetAltSetting    = 9
+	usbGetAltSetting    = 10
+	usbAltSetting       = 11
+	usbControlPacket    = 100
+	usbControlHeader    = 10
+	usbFullSpeed        = 1
+	usbStall            = 4 // a status: the device refuses
+	usbUnusedEndpoint   = 255
+	usbVendorSpecific   = 0xff
+	usbVersion          = "integration tests"
+	// Packet sizes of endpoints, 64-bit identifiers, 32-bit bulk lengths.
+	usbCapabilities      = 1<<4 | 1<<5 | 1<<6
 	usbEndpoints         = 32
 	adapterVendor        = 0x0403
 	adapterProduct       = 0xc631
@@ -181,7 +182,8 @@ func descriptor(value uint16) []byte {
 
 // transfer answers a request of the kernel's drivers/i2c/busses/i2c-tiny-usb.c.
 func (u *usbChip) transfer(request byte, address uint16, data []byte, length int) []byte {
-	const functionality, status, transferMessage = 1, 3, 4 // requests 4 to 7 are messages, with marks for the first and the last
+	// Requests 4 to 7 are messages, with marks for the first and the last.
+	const functionality, status, transferMessage = 1, 3, 4
 	switch {
 	case request == functionality:
 		return binary.LittleEndian.AppendUint32(nil, 0x0eff0009) // I2C, and SMBus by messages
@@ -207,7 +209,8 @@ func (u *usbChip) transfer(request byte, address uint16, data []byte, length int
 // register returns the register of the last command. The chip refuses other commands.
 func (u *usbChip) register() (value uint16, known bool) {
 	switch u.command {
-	case 0x03, 0x10, 0x19, 0x78, 0x79, 0x7e: // CLEAR_FAULTS, WRITE_PROTECT, CAPABILITY and status registers
+	// CLEAR_FAULTS, WRITE_PROTECT, CAPABILITY and status registers.
+	case 0x03, 0x10, 0x19, 0x78, 0x79, 0x7e:
 		return 0, true
 	case 0x20: // VOUT_MODE: linear
 		return 0x17, true

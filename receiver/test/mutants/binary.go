@@ -194,7 +194,8 @@ func (t *testBinary) runOnce(mutant string, names []string) (failed, remaining [
 		}
 	}
 	if len(remaining) == 0 {
-		if len(failed) == 0 && !t.exitFails { // the process failed after its tests, such as for a running goroutine
+		// The process failed after its tests, such as for a running goroutine.
+		if len(failed) == 0 && !t.exitFails {
 			failed = []string{testMain}
 		}
 		return failed, nil

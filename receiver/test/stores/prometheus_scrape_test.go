@@ -95,7 +95,8 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	}
 	config := filepath.Join(dir, "scrape.yaml")
 	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 500ms\n    scrape_timeout: 500ms").Replace(string(text))
-	changed += "storage: {tsdb: {out_of_order_time_window: 3h}}\n" // failed scrapes write staleness markers after the hour
+	// Failed scrapes write staleness markers after the hour.
+	changed += "storage: {tsdb: {out_of_order_time_window: 3h}}\n"
 	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 	s.prometheus, err = startPrometheus(t, dir, config)
 	return s, err

@@ -42,7 +42,8 @@ func ruleQueries(t *testing.T) (queries []Query) {
 	}{
 		{"node:energy_joules:increase5m", series.System, "host.name", 0.02},
 		{"namespace:energy_joules:increase5m", series.Pod, namespace, 0.03},
-		{"pod:energy_joules:increase5m", series.Pod, podUID, 0}, // short pods may be extrapolated across a restart
+		// Short pods may be extrapolated across a restart.
+		{"pod:energy_joules:increase5m", series.Pod, podUID, 0},
 	} {
 		require.Contains(t, exprs, r.record)
 		queries = append(queries, Query{

@@ -114,7 +114,8 @@ func appears(file string) {
 const inherited = 3
 
 func fork(fd int, file string) error {
-	runtime.LockOSThread()                                               // the child ends with the thread that starts it
+	// The child ends with the thread that starts it.
+	runtime.LockOSThread()
 	child := exec.Command("/proc/self/exe", os.Args[1], "0", "0", "has") //nolint:gosec // this program
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
