@@ -33,7 +33,7 @@ var notes = map[string]note{
 	"meters::redfish":               {link: "hardware.md#redfish"},
 	"meters::redfish::endpoint":     {doc: "The address of the BMC, such as `https://bmc.example`, without a path, user or password."},
 	"meters::redfish::timeout":      {doc: "The time limit of a request."},
-	"meters::vsock":                 {link: "hardware.md#vsock"},
+	"meters::vsock":                 {link: "virtual-machines.md#export-to-guests-by-vsock"},
 	"meters::http/NAME":             {link: "hardware.md#http"},
 	"meters::http/NAME::endpoint":   {doc: "The http or https address of the document."},
 	"meters::http/NAME::timeout":    {doc: "The time limit of a request."},
