@@ -39,11 +39,8 @@ type AttributionConfig struct {
 	// Weight maps zone kinds, or all, to the attribution weight. Active energy is attributed in
 	// proportion to the weight. A string in place of the map is the weight of all zone kinds. At
 	// most two weights may be in use. cpu_time does not count for dram, or if smt_weight is 1. At
-	// most one of frequency, frequency_squared and frequency_cubed may be in use. By default, the
-	// weight is frequency_squared if the machine measures clock rates, otherwise cpu_time. For dram
-	// it is cache_misses if the machine counts them for each process, otherwise memory_cpu_time.
-	// power_model requires measured energy of the CPU packages, and for dram measured energy of
-	// dram.
+	// most one of frequency, frequency_squared and frequency_cubed may be in use. power_model
+	// requires measured energy of the CPU packages, and for dram measured energy of dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
