@@ -42,9 +42,9 @@ type Config struct {
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters drivers.Config `mapstructure:"meters"`
-	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without
-	// idle_power, max_power, points and file configures auto, which derives the power from the CPU,
-	// the share of the host and the cloud instance type.
+	// Model is the model that estimates energy without a sensor: none, auto, or a map. A map without
+	// idle_power, max_power, points and file configures auto. auto derives the power from the CPU,
+	// and in a virtual machine from the instance type and the share of the host.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow
 	// it, else clocks. clocks requires the PID namespace of the host; without it, procfs is used.
@@ -88,11 +88,11 @@ type SeriesConfig struct {
 
 // ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
-	// GroupBy selects how processes are grouped into series. By default, the max processes with the
-	// highest usage have their own series by PID once they have run for a minute. All other
-	// processes are grouped by program: processes with the same executable, container, unit and
-	// user share a series, including exited ones. pid disables series by program, and program
-	// disables series by PID.
+	// GroupBy selects how processes are grouped into series. By default, the processes with
+	// the highest usage, up to max, have their own series by PID once they have run for a minute.
+	// All other processes are grouped by program: processes with the same executable, container,
+	// unit and user share a series, including exited ones. pid disables series by program, and
+	// program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series, for the processes or programs with the highest usage. 0
 	// sets a limit of 131,072.

@@ -14,8 +14,8 @@ type SmartWattsConfig struct {
 	// BaseClock is the base clock of the CPUs in MHz, from 25 to 1000. Each multiple of it has its
 	// own model.
 	BaseClock float64 `mapstructure:"base_clock"`
-	// CPUErrorThreshold is the maximum error, in watts above 0, of the estimated power of the
-	// packages. A model with a larger error is trained again.
+	// CPUErrorThreshold is the maximum error of the estimated power of the packages, in watts. It
+	// must be above 0. A model with a larger error is trained again.
 	CPUErrorThreshold float64 `mapstructure:"cpu_error_threshold"`
 	// DRAMErrorThreshold is the maximum error for dram, as cpu_error_threshold.
 	DRAMErrorThreshold float64 `mapstructure:"dram_error_threshold"`

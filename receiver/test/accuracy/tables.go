@@ -258,7 +258,7 @@ func headline(accuracy, curves, nights, effects, events *measurement) string {
 		after string
 	}{{curves, len(simLoads), ""}, {nights, len(simLowLoads), ", after nights at 5 % load"}} {
 		for _, load := range []float64{0.1, 1} {
-			row(fmt.Sprintf("active energy on %d curves of real CPUs, at %.0f %% load%s", len(m.scenarios)/m.loads, 100*load, m.after),
+			row(fmt.Sprintf("error of active energy on %d power curves of real CPUs, at %.0f %% load%s", len(m.scenarios)/m.loads, 100*load, m.after),
 				m.measurement, active, func(sc *simScenario) bool { return sc.load == load }, (*summary).span)
 		}
 	}
