@@ -99,3 +99,19 @@ func TestChartGrantsTheProfilerWhatItNeedsAndOthersNoMore(t *testing.T) {
 		assert.Equal(t, want, has(at(t, configs[name], "service", "pipelines"), "profiling"))
 	}
 }
+
+// Rules of late samples would miss energy: the offset of the groups is that of prometheus.yaml.
+func TestChartDelaysTheRules(t *testing.T) {
+	var groups []any
+	for _, object := range objects(t, "10-everything") {
+		if object["kind"] == "PrometheusRule" {
+			groups = at(t, object, "spec", "groups").([]any)
+		}
+	}
+	require.NotEmpty(t, groups)
+	want := at(t, documents(t, "prometheus/prometheus.yaml")[0], "global", "rule_query_offset")
+	for _, group := range groups {
+		assert.Equal(t, want, group.(map[string]any)["query_offset"], group.(map[string]any)["name"])
+		assert.NotEmpty(t, group.(map[string]any)["rules"])
+	}
+}

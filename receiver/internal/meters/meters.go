@@ -55,6 +55,9 @@ func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.W
 	for _, meter := range set.Status() {
 		if model, ok := meter.Meter.(*modelMeter); ok {
 			m.model = model
+			if cfg.Meters.AreReported() {
+				model.awaitsReport = m.awaitsReport
+			}
 		}
 	}
 	m.GPUs.open(cfg, set, logger, waits)
@@ -114,6 +117,13 @@ func (m *Meters) ReadGPUs(now time.Time, processes *proc.Table, c *conditions.Co
 // Waits reports whether a meter has not answered yet.
 func (m *Meters) Waits() bool {
 	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool { return s.IsWaiting() })
+}
+
+// awaitsReport reports whether the meter of the hypervisor's report has not answered yet.
+func (m *Meters) awaitsReport() bool {
+	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
+		return s.IsWaiting() && (s.Name == "powercap" || s.Name == "vsock")
+	})
 }
 
 // AwaitsAttributed reports whether a meter whose energy would be attributed has not answered yet:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -130,6 +131,26 @@ type modelMeter struct {
 	machine string // description of the machine
 	// incomplete is the reason why some zone kinds have no curve, or nil.
 	incomplete error
+	// awaitsReport reports whether the energy that the hypervisor reports has not been read yet. It is
+	// nil if no energy is reported, or if it is no longer awaited.
+	awaitsReport func() bool
+	first        time.Time // sample time of the first Read
+}
+
+// reportPatience is how long modeling waits for the hypervisor's report. A zone that was modeled only
+// before the first report would remain in the metrics, without energy.
+const reportPatience = 5 * time.Second
+
+// Read returns no readings while the hypervisor's report is awaited.
+func (m *modelMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	if m.first.IsZero() {
+		m.first = s.At
+	}
+	if m.awaitsReport != nil && s.At.Sub(m.first) < reportPatience && m.awaitsReport() {
+		return nil, nil
+	}
+	m.awaitsReport = nil
+	return m.Meter.Read(ctx, s)
 }
 
 // log logs the basis of the curves of the zone kinds.

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/machine"
@@ -74,4 +76,21 @@ func TestTwoPowersHaveTheCurveOfServersAndItsError(t *testing.T) {
 		assert.InDelta(t, c.half, curves[0].Curve.Watts(0.5), 5, name)
 		assert.InDelta(t, 120, curves[0].Curve.Watts(1), 1e-9)
 	}
+}
+
+// A guest that modeled its first second would have a modeled zone without energy ever after.
+func TestNoEnergyIsModeledBeforeTheHypervisorsReportCanBeRead(t *testing.T) {
+	cfg := simpleConfig()
+	cfg.Meters.Powercap.Path = "/mnt/energy"
+	report, model := &fakeMeter{}, &fakeMeter{readings: modeled()}
+	set := power.NewSet(power.Member{Name: "powercap", Meter: report},
+		power.Member{Name: "model", Meter: &modelMeter{Meter: model}, StandsIn: true})
+	New(cfg, zap.NewNop(), set, nil)
+	start := time.Unix(1000, 0)
+	read := func(after time.Duration) []power.Reading {
+		return set.Read(t.Context(), power.Sample{At: start.Add(after)})
+	}
+	assert.Empty(t, read(0))
+	assert.Empty(t, read(reportPatience-1))
+	assert.NotEmpty(t, read(reportPatience), "no report, as on a host without energyguests")
 }
