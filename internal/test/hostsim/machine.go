@@ -237,7 +237,7 @@ func (m *Machine) stepUncore(seconds float64) float64 {
 	return all
 }
 
-// account adds the CPU times of a step of length d. Tasks ran for ran of it.
+// account adds the CPU times of cpus CPUs in a step of length d. Tasks used the CPU time ran.
 func (m *Machine) account(c *cpuClocks, cpus int, d, ran time.Duration) {
 	all := d * time.Duration(cpus)
 	part := func(share float64) time.Duration { return time.Duration(share * float64(all)) }

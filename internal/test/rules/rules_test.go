@@ -109,7 +109,7 @@ func TestEnergAtAttributesAtMostAllEnergyToAnApplication(t *testing.T) {
 	requireEnergies(t, []Energy{{600, 80}}, EnergAt{machine}.Observe(i).Parts[:1], "above rest")
 }
 
-func TestKepler09DividesByProcessesWithoutUsage(t *testing.T) {
+func TestKepler09DividesByTheNumberOfProcessesWithoutUsage(t *testing.T) {
 	k := &Kepler09{}
 	i := interval()
 	i.Users[0].CPU, i.Users[1].CPU = 0, 0
@@ -140,7 +140,7 @@ func TestKepler09UsesTheLowestPowerAtTheLeastUsageAsIdle(t *testing.T) {
 	cheap.Users[0].CPU, cheap.Users[1].CPU = 2, 2
 	k.Observe(cheap)
 	cheap.Sockets[0].Energy = Energy{500, 50}
-	assert.InDelta(t, 55, k.Observe(cheap).Whole, 1e-9, "less CPU time did not lower idle power, so the next interval could")
+	assert.InDelta(t, 55, k.Observe(cheap).Whole, 1e-9, "an interval that does not lower idle power leaves the limit of CPU time unchanged")
 	r := k.Observe(interval())
 	assert.InDelta(t, 605, r.Whole, 1e-9, "with more CPU time, less power is not idle")
 	requireEnergies(t, []Energy{{330, 33}, {220, 22}}, r.Parts, "12 and 8 s, with exited processes")

@@ -37,8 +37,8 @@ type Config struct {
 	// totals and trained static power models are stored. Without storage, totals start at 0 and
 	// models are trained again after each start.
 	Storage string `mapstructure:"storage"`
-	// Zones are the zone kinds that are reported and attributed. The presets kepler_0_9 and
-	// scaphandre change the default.
+	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other
+	// to the default. The preset scaphandre may attribute psys in place of package and dram.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters drivers.Config `mapstructure:"meters"`

@@ -34,7 +34,7 @@ type ModelConfig struct {
 	// share (in proportion to its CPUs) or none.
 	Idle ModelIdle `mapstructure:"idle"`
 	// MemoryPower is the power of memory in watts per GiB, for the zone dram. If it is 0, auto and
-	// file use their own value. With idle_power, max_power or points, memory is then not modeled.
+	// file use their own value, and a model with idle_power, max_power or points has no memory.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
 	// hasCurve reports whether the curve is configured, even with powers of 0.

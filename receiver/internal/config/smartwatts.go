@@ -17,7 +17,7 @@ type SmartWattsConfig struct {
 	// CPUErrorThreshold is the maximum error of the estimated power of the packages, in watts. It
 	// must be above 0. A model with a larger error is trained again.
 	CPUErrorThreshold float64 `mapstructure:"cpu_error_threshold"`
-	// DRAMErrorThreshold is the maximum error for dram, as cpu_error_threshold.
+	// DRAMErrorThreshold is the same for dram.
 	DRAMErrorThreshold float64 `mapstructure:"dram_error_threshold"`
 	// MinSamples is the minimum number of samples to train a model, from 1 to history_window.
 	MinSamples int `mapstructure:"min_samples"`

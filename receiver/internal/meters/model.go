@@ -131,8 +131,8 @@ type modelMeter struct {
 	machine string // description of the machine
 	// incomplete is the reason why some zone kinds have no curve, or nil.
 	incomplete error
-	// awaitsReport reports whether the energy that the hypervisor reports has not been read yet. It is
-	// nil if no energy is reported, or if it is no longer awaited.
+	// awaitsReport reports whether the meter of the hypervisor's report has returned neither a reading
+	// nor an error yet. It is nil without such a meter, and after the wait.
 	awaitsReport func() bool
 	first        time.Time // sample time of the first Read
 }
@@ -141,8 +141,10 @@ type modelMeter struct {
 // before the first report would remain in the metrics, without energy.
 const reportPatience = 5 * time.Second
 
-// Read returns no readings while the hypervisor's report is awaited.
+// Read returns no readings while the hypervisor's report is awaited. The model counts nevertheless, as
+// it may resume from before a restart.
 func (m *modelMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	readings, err := m.Meter.Read(ctx, s)
 	if m.first.IsZero() {
 		m.first = s.At
 	}
@@ -150,7 +152,7 @@ func (m *modelMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading,
 		return nil, nil
 	}
 	m.awaitsReport = nil
-	return m.Meter.Read(ctx, s)
+	return readings, err
 }
 
 // log logs the basis of the curves of the zone kinds.

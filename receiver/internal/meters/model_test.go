@@ -3,6 +3,8 @@
 package meters
 
 import (
+	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +13,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 	"golang.org/x/tools/txtar"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
@@ -79,18 +83,39 @@ func TestTwoPowersHaveTheCurveOfServersAndItsError(t *testing.T) {
 }
 
 // A guest that modeled its first second would have a modeled zone without energy ever after.
-func TestNoEnergyIsModeledBeforeTheHypervisorsReportCanBeRead(t *testing.T) {
-	cfg := simpleConfig()
-	cfg.Meters.Powercap.Path = "/mnt/energy"
-	report, model := &fakeMeter{}, &fakeMeter{readings: modeled()}
-	set := power.NewSet(power.Member{Name: "powercap", Meter: report},
-		power.Member{Name: "model", Meter: &modelMeter{Meter: model}, StandsIn: true})
-	New(cfg, zap.NewNop(), set, nil)
-	start := time.Unix(1000, 0)
-	read := func(after time.Duration) []power.Reading {
-		return set.Read(t.Context(), power.Sample{At: start.Add(after)})
+func TestNoEnergyIsModeledUntilTheMeterOfTheHypervisorsReportAnswers(t *testing.T) {
+	vsock := config.Default()
+	vsock.Meters.Vsock = configoptional.Some(drivers.VsockConfig{})
+	powercap := config.Default()
+	powercap.Meters.Powercap.Path = "/mnt/energy"
+	for name, cfg := range map[string]*config.Config{"vsock": vsock, "powercap": powercap} {
+		report, model := &fakeMeter{}, &countedMeter{fakeMeter: fakeMeter{readings: modeled()}}
+		set := power.NewSet(power.Member{Name: name, Meter: report},
+			power.Member{Name: "model", Meter: &modelMeter{Meter: model}, StandsIn: true})
+		New(cfg, zap.NewNop(), set, nil)
+		start := time.Unix(1000, 0)
+		read := func(after time.Duration) []power.Reading {
+			return set.Read(t.Context(), power.Sample{At: start.Add(after)})
+		}
+		assert.Empty(t, read(0))
+		assert.Empty(t, read(reportPatience-1))
+		assert.Equal(t, 2, model.reads, "the model counts from the first Read, or from before a restart")
+		if name == "vsock" {
+			assert.Len(t, read(reportPatience), 1, "the meter does not answer")
+			continue
+		}
+		report.err = fs.ErrNotExist
+		assert.Len(t, read(reportPatience-1), 1, "there is no report")
 	}
-	assert.Empty(t, read(0))
-	assert.Empty(t, read(reportPatience-1))
-	assert.NotEmpty(t, read(reportPatience), "no report, as on a host without energyguests")
+}
+
+// countedMeter counts its reads.
+type countedMeter struct {
+	fakeMeter
+	reads int
+}
+
+func (m *countedMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	m.reads++
+	return m.fakeMeter.Read(ctx, s)
 }

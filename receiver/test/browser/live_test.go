@@ -20,7 +20,7 @@ import (
 
 // The exporter has new figures every second. Readings are at other times: some have no new figures,
 // and some are late.
-func TestFiguresOfThePageEqualTheNodes(t *testing.T) {
+func TestFiguresOfThePageEqualTheFiguresOfTheNode(t *testing.T) {
 	n := newNode(t, kubernetes, 25, time.Second)
 	n.beat = []time.Duration{0, 1, 0, 2, 1, 0, 0, 3, 1, 1, 0, 2}
 	p := live(t, n)

@@ -73,7 +73,7 @@ func (p *tab) shown() *tab {
 	return p
 }
 
-func TestFiguresOfAReportEqualItsDocuments(t *testing.T) {
+func TestFiguresOfAReportEqualTheFiguresOfItsDocument(t *testing.T) {
 	pages := map[string]*tab{}
 	for kind, r := range reports(t) {
 		pages[kind] = openReport(t, r).shown()

@@ -4,7 +4,7 @@
 // kernel's drivers of RAPL and of other sensors in virtual machines, Docker, libvirt, Prometheus
 // and Kubernetes. `make integration` runs the tests; without it they are skipped.
 //
-// Package guest is the first process of a virtual machine, package load a program with a given CPU
+// Command guest is the first process of a virtual machine, command load a program with a given CPU
 // load. rapl/ is a kernel module that emulates energy registers and reports their true energy, and
 // sensors/ an ACPI table with power meters. dev/integration.md lists the requirements. The tests
 // use the binaries, their configuration and their output, and no code of the receiver.

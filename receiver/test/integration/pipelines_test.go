@@ -152,8 +152,8 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readMessage returns the OTLP message of a request. Before a gRPC message are a byte, which is 1
-// if the message is compressed, and four bytes with its length.
+// readMessage returns the OTLP message of a request. A gRPC message follows a byte, which is 1 if
+// the message is compressed, and four bytes with its length.
 func readMessage(r *http.Request, isGRPC bool) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // The sent data agrees with the machine's meters while the receiver runs.
-func TestTheHoursEnergyIsTheMachines(t *testing.T) {
+func TestTheHourHasTheEnergyOfTheMachine(t *testing.T) {
 	r, m := Hour{Seed: 1, Length: 2 * time.Minute}.Record(t)
 	from, to := r.Collections[0].At, r.Truth.End
 	sum := func(metric string) (joules float64) { return r.Truth.By(metric, "", "package", from, to)[""] }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Hold holds a lock of its own process, or of a directory, while it runs. Any user who may mount FUSE
-// can do that. The lock is taken by a system call that waits for a FUSE server without an answer.
+// can do that. The lock is taken by a system call that waits for a FUSE server that never answers.
 // Readers of the files of /proc/PID that take the same lock wait with it.
 //
 //	hold mmap DEVICE DIRECTORY    holds the mmap lock (cmdline, environ, maps): mmap(2) of a file
