@@ -94,8 +94,8 @@ type ProcessSeriesConfig struct {
 	// unit and user share a series, including exited ones. pid disables series by program, and
 	// program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
-	// Max is the maximum number of series, for the processes or programs with the highest usage. 0
-	// sets a limit of 131,072.
+	// Max is the maximum number of series by PID, for the processes with the highest usage. 0 sets a
+	// limit of 131,072.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`

@@ -69,7 +69,7 @@ var examples = map[string]string{
   use: [powercap, perf]
   redfish: {endpoint: https://bmc.example, username: energy, password_file: /etc/otelcol-energy/password}`,
 	"model":  `model: {points: [{utilization: 0, power: 62}, {utilization: 0.3, power: 118}, {utilization: 1, power: 189}]}`,
-	"series": `series: {processes: {group_by: program, max: 20}, containers: {max: 500}}`,
+	"series": `series: {processes: {max: 20}, containers: {max: 500}}`,
 	"names":  `names: {paths: {docker: ""}}`,
 	"attribution": `attribution:
   static_power: {all: trained, psys: {model: fixed, power: 55}}
