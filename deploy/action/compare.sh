@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compares the energy of a command in two commits of a Git repository, in pairs of runs. Requires bash, git and jq.
+# Compares the energy of a command in two commits of a Git repository, in pairs of runs. Requires bash, git and jq, and curl to download energy.
 #
 #   compare.sh measure    exits with 124 if the head uses significantly more energy than the base, and more than the limit
 #   compare.sh comment    writes the result to a pull request on GitHub, as one comment that is updated. Requires gh
