@@ -38,8 +38,8 @@ type AttributionConfig struct {
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
 	// Weight maps zone kinds, or all, to the attribution weight. Active energy is attributed in
 	// proportion to the weight. A string in place of the map is the weight of all zone kinds. At
-	// most two weights may be in use, not counting cpu_time of dram, or any cpu_time if smt_weight is
-	// 1. At most one of frequency, frequency_squared and frequency_cubed may be in use. power_model
+	// most two weights may be in use. cpu_time is not counted for dram, nor at all if smt_weight is 1.
+	// At most one of frequency, frequency_squared and frequency_cubed may be in use. power_model
 	// requires measured energy of the CPU packages, and for dram measured energy of dram.
 	//
 	//reference:research
