@@ -28,11 +28,11 @@ func increased(metric, attribute, interval string) string {
 		named = fmt.Sprintf("any(ResourceAttributes['%s']) AS %s, ", attribute, name)
 		groups = "\nGROUP BY " + name
 	}
-	series := []string{"ResourceAttributes['host.name']"}
+	keys := []string{"ResourceAttributes['host.name']"}
 	for i, id := range identities[metric] {
-		series = append(series, fmt.Sprintf("ResourceAttributes['%s']", id))
+		keys = append(keys, fmt.Sprintf("ResourceAttributes['%s']", id))
 		if i == 0 {
-			series = append(series, fmt.Sprintf("if(ResourceAttributes['%s'] = '', toString(ResourceAttributes), '')", id))
+			keys = append(keys, fmt.Sprintf("if(ResourceAttributes['%s'] = '', toString(ResourceAttributes), '')", id))
 		}
 	}
 	return fmt.Sprintf(`SELECT %[1]ssum(increase) AS joules
@@ -41,7 +41,7 @@ FROM (
     FROM otel_metrics_sum
     WHERE MetricName = '%[3]s' AND Attributes['energy.zone'] = 'package' AND TimeUnix <= now()
     GROUP BY %[4]s, Attributes, StartTimeUnix
-)%[5]s`, by, named, metric, strings.Join(series, ", "), groups, interval)
+)%[5]s`, by, named, metric, strings.Join(keys, ", "), groups, interval)
 }
 
 // added returns the command that asks files of the collector's file exporter the same.

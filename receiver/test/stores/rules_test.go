@@ -72,9 +72,17 @@ func TestStoresOfVictoriaMetricsComputeCostAndEnergyOfWork(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func TestThePageOfBackendsHasTheTestedQueries(t *testing.T) {
+	page, err := os.ReadFile("../../../dev/backends.md")
+	require.NoError(t, err)
+	require.Contains(t, flat(string(page)), flat(increased(series.Container, "container.id", "1 HOUR")))
+	require.Contains(t, flat(string(page)), added(series.Container, "container.id"))
+}
+
 // Every query on the page is in a test: of the stores, or of promtool.
 func TestQueriesOfThePageAreTested(t *testing.T) {
-	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	page, err := os.ReadFile("../../../docs/prometheus.md")
 	require.NoError(t, err)
 	promtool, err := os.ReadFile("../../../deploy/prometheus/rules_test.yaml")
